@@ -1,12 +1,12 @@
-//! How long a consumer group of 100 members on 1,000 partitions takes to settle (KIP-848), against any broker.
+//! The time that a consumer group of 100 members on 1,000 partitions takes to settle (KIP-848), against any broker.
 //!
-//! `cargo run --release -p mainstem-tests --example consumer_rebalance` starts a broker of its own, which has to be built;
-//! `REBALANCE_BROKER=HOST:PORT` takes one that is there. The driver speaks through the wire crate and blocking
-//! sockets and shares nothing else with the broker. Members whose assignment has changed say so at once, as Kafka's
-//! consumers do; others send their next heartbeat 5 ms after the answer to the last one (`REBALANCE_PAUSE_MS`), so what
-//! is measured is the coordinator and not the interval of heartbeats. `REBALANCE_CACHING=true` answers from the page
-//! cache, as Kafka does. `REBALANCE_TRACE=1` prints every heartbeat of a round: when it was sent and answered
-//! (microseconds), the member, its epoch before and after, and how many partitions it was given.
+//! `cargo run --release -p mainstem-tests --example consumer_rebalance` starts a broker of its own, which has to be
+//! built. `REBALANCE_BROKER=HOST:PORT` takes a running one. The driver uses the wire crate and blocking sockets, and
+//! shares nothing else with the broker. Members whose assignment has changed send a heartbeat immediately, as Kafka's
+//! consumers do. Others send their next one 5 ms after the last answer (`REBALANCE_PAUSE_MS`). So the result depends
+//! on the coordinator and not on the interval of heartbeats. `REBALANCE_CACHING=true` answers from the page cache, as
+//! Kafka does. `REBALANCE_TRACE=1` prints every heartbeat of a round: when it was sent and answered (microseconds),
+//! the member, its epoch before and after, and the number of partitions in the answer.
 #![allow(clippy::unwrap_used, reason = "a measurement that fails says so by a panic")]
 #![allow(clippy::print_stdout, reason = "what it measures is for people")]
 
@@ -26,32 +26,32 @@ const MEMBERS: usize = 100;
 const PARTITIONS: i32 = 1_000;
 const SHARE: usize = PARTITIONS as usize / MEMBERS;
 const ROUNDS: usize = 5;
-/// Between two heartbeats of a member that has nothing to say, milliseconds: the cores are the broker's.
+/// Milliseconds between two heartbeats of a member without changes: the processors are for the broker.
 const PAUSE_MS: u64 = 5;
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What all members know.
+/// State that all members share.
 struct Board {
     start: Barrier,
-    /// Members that have their share.
+    /// Members that have their share of partitions.
     settled: AtomicUsize,
     done: AtomicBool,
     pause: Duration,
-    /// When the second half came.
+    /// The time at which the second half of the members joins.
     begin: OnceLock<Instant>,
     trace: Option<Mutex<Vec<Beat>>>,
 }
 
-/// A heartbeat: microseconds from the beginning to sending and answer, member, epochs, partitions if it was given any.
+/// A heartbeat: microseconds from the begin to sending and to the answer, member, epochs, and partitions if the answer assigns any.
 type Beat = (u128, u128, usize, i32, i32, Option<usize>);
 
 impl Board {
     fn note(&self, sent: Instant, number: usize, epoch: i32, response: &ConsumerGroupHeartbeatResponse<'_>) {
         let (Some(trace), Some(begin)) = (&self.trace, self.begin.get()) else { return };
         let topics = response.assignment.as_ref().map(|assignment| &assignment.topic_partitions);
-        let told = topics.map(|topics| topics.iter().map(|topic| topic.partitions.len()).sum());
+        let assigned = topics.map(|topics| topics.iter().map(|topic| topic.partitions.len()).sum());
         let times = (sent.saturating_duration_since(*begin).as_micros(), begin.elapsed().as_micros());
-        trace.lock().unwrap().push((times.0, times.1, number, epoch, response.member_epoch, told));
+        trace.lock().unwrap().push((times.0, times.1, number, epoch, response.member_epoch, assigned));
     }
 
     fn print(&self, group: &str) {
@@ -111,7 +111,7 @@ fn member(address: &str, topic: &str, group: &str, number: usize, board: &Board,
     }
 }
 
-/// Half of the members are there and share all partitions; then the other half comes. How long until all have 10.
+/// Half of the members share all partitions; then the other half joins. Returns the time until all have 10.
 fn settle(address: &str, topic: &str, group: &str) -> Duration {
     let half = MEMBERS / 2;
     let pause = std::env::var("REBALANCE_PAUSE_MS").ok().map(|text| text.parse().unwrap());
@@ -130,7 +130,7 @@ fn settle(address: &str, topic: &str, group: &str) -> Duration {
     };
     let mut threads: Vec<_> = (0..half).map(|number| spawn(number, false)).collect();
     threads.extend((half..MEMBERS).map(|number| spawn(number, true)));
-    // The first half has settled when nothing has moved for longer than targets take.
+    // The first half has settled when nothing has moved for longer than a target takes to compute.
     thread::sleep(Duration::from_secs(4));
     let begin = *board.begin.get_or_init(Instant::now);
     board.start.wait();

@@ -1,8 +1,8 @@
 //! A producer and a consumer in lockstep: a record is acknowledged and consumed before the next one is sent.
 //!
-//! `cargo xtask counts` lets it load a broker under callgrind: what happens per message does not depend on how fast
-//! anything is. Records have 1,024 bytes, one in a batch, over six partitions in turn, with acks=1; requests are those of
-//! Kafka 4.3's Java client, fetches those of a session.
+//! `cargo xtask counts` loads a broker with it under callgrind: the work for each message does not depend on the
+//! speed of anything. Records have 1,024 bytes, one in a batch, over six partitions in turn, with acks=1. Requests
+//! are those of Kafka 4.3's Java client, fetches those of a session.
 //!
 //! `cargo run --release -p mainstem-tests --example lockstep -- HOST:PORT MESSAGES`
 
@@ -62,7 +62,7 @@ impl Consumer {
         self.session_epoch = 1;
     }
 
-    /// Asks for what comes next, naming the one partition whose position the message before has moved.
+    /// Sends the next fetch. It names the one partition whose position the last message has moved.
     fn ask(&mut self, message: i32) {
         let moved = (message > 0).then(|| {
             let partition = (message - 1) % PARTITIONS;
@@ -73,7 +73,7 @@ impl Consumer {
         self.session_epoch += 1;
     }
 
-    /// Takes the answer, which has to have the batch.
+    /// Takes the answer, which must have the batch.
     fn take(&mut self, partition: i32, batch: &[u8]) {
         let (_, response) = self.client.receive::<FetchRequest<'_>>(FETCH_BY_ID).expect("the broker answers");
         let data = &response.responses[0].partitions[0];
@@ -82,7 +82,7 @@ impl Consumer {
     }
 
     fn request(&self, partitions: Vec<FetchPartition<'static>>, max_wait_ms: i32) -> FetchRequest<'static> {
-        // The first request after that which opens the session has nothing to tell.
+        // The first request after the one that opens the session names no partition.
         let is_empty = partitions.is_empty();
         let topic = FetchTopic { topic_id: self.topic, partitions, ..Default::default() };
         FetchRequest {

@@ -12,9 +12,9 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, pr
 use tempfile::TempDir;
 
 use crate::client::{Client, Reachable};
-use crate::wait::{PATIENCE, eventually};
+use crate::wait::{TIMEOUT, eventually};
 
-/// Lines of the log that a failure shows.
+/// Lines of the log in a failure's message.
 const LOG_TAIL_LINES: usize = 40;
 
 /// Settings of every broker here: no group waits longer than its test, and groups need few partitions.
@@ -25,7 +25,7 @@ const SETTINGS: [(&str, &str); 4] = [
     ("mainstem.http.listener", "127.0.0.1:0"),
 ];
 
-/// A broker that is to be started.
+/// A broker to start.
 #[derive(Debug)]
 pub struct Setup {
     name: String,
@@ -50,31 +50,31 @@ impl Setup {
         }
     }
 
-    /// With a soft and a hard limit of open descriptors.
+    /// Sets a soft and a hard limit of open descriptors.
     pub fn limit_descriptors(mut self, soft: u64, hard: u64) -> Setup {
         self.descriptors = Some((soft, hard));
         self
     }
 
-    /// With so many log directories.
+    /// Sets the number of log directories.
     pub fn log_dirs(mut self, count: usize) -> Setup {
         self.log_dirs = count;
         self
     }
 
-    /// With its one log directory in a place of the test's.
+    /// Sets the path of its one log directory.
     pub fn data_dir(mut self, path: PathBuf) -> Setup {
         self.data_dir = Some(path);
         self
     }
 
-    /// With variables in the environment of its processes.
+    /// Sets variables in the environment of its processes.
     pub fn environment(mut self, variables: Vec<(&'static str, PathBuf)>) -> Setup {
         self.environment = variables;
         self
     }
 
-    /// With a setting, by Kafka's name; the last one of a name counts.
+    /// Sets a setting, by Kafka's name; the last value of a name counts.
     pub fn set(mut self, key: &str, value: impl ToString) -> Setup {
         self.settings.retain(|(other, _)| other != key);
         self.settings.push((key.to_owned(), value.to_string()));
@@ -101,12 +101,12 @@ impl Setup {
     }
 }
 
-/// What became of a start.
+/// The outcome of a start.
 #[derive(Debug)]
 pub enum Started {
-    /// It is ready; the ready line.
+    /// It is ready. Has the ready line.
     Ready(serde_json::Value),
-    /// It ended first.
+    /// It ended before it was ready.
     Ended(ExitStatus),
 }
 
@@ -132,7 +132,7 @@ impl Broker {
     /// Starts it over the same directory, on another port.
     ///
     /// # Panics
-    /// When it runs already, or does not get ready.
+    /// When it already runs, or does not get ready.
     pub fn start_again(&mut self) {
         assert!(self.running.is_none(), "the broker runs already");
         let mut process = self.spawn("127.0.0.1:0", &self.data_dir(), "broker.log");
@@ -142,10 +142,10 @@ impl Broker {
         }
     }
 
-    /// Tries to start another process of this broker, which is expected to end by itself: its exit status, and what it said on stderr.
+    /// Starts another process of this broker, which must end by itself. Returns its exit status and its stderr.
     ///
     /// # Panics
-    /// When it gets ready, or does neither in time: it may not try again for ever.
+    /// When it gets ready, or does not end in time.
     pub fn start_another(&self, listen: &str, data_dir: &Path) -> (ExitStatus, String) {
         let mut process = self.spawn(listen, data_dir, "another.log");
         let status = match wait_until_ready(&mut process) {
@@ -159,7 +159,7 @@ impl Broker {
         (status, said)
     }
 
-    /// Starts it and kills it after a time, in the middle of whatever a start does first.
+    /// Starts it and kills it after a time, at any point of the start.
     pub fn start_and_kill(&mut self, after: Duration) {
         assert!(self.running.is_none(), "the broker runs already");
         let mut process = self.spawn("127.0.0.1:0", &self.data_dir(), "broker.log");
@@ -201,18 +201,18 @@ impl Broker {
         command
     }
 
-    /// Sets the soft and the hard limit of open descriptors from the next start on; `None` is what the test has.
+    /// Sets the soft and the hard limit of open descriptors for later starts; `None` is the test's own limit.
     pub fn limit_descriptors(&mut self, limits: Option<(u64, u64)>) {
         self.descriptors = limits;
     }
 
-    /// Changes a setting from the next start on.
+    /// Changes a setting for later starts.
     pub fn set(&mut self, key: &str, value: impl ToString) {
         self.settings.retain(|(other, _)| other != key);
         self.settings.push((key.to_owned(), value.to_string()));
     }
 
-    /// Takes a setting back from the next start on.
+    /// Removes a setting for later starts.
     pub fn unset(&mut self, key: &str) {
         self.settings.retain(|(other, _)| other != key);
     }
@@ -238,7 +238,7 @@ impl Broker {
         Client::connect(&self.address()).expect("the broker accepts")
     }
 
-    /// Where its data is.
+    /// The path of its first log directory.
     pub fn data_dir(&self) -> PathBuf {
         self.data_dir.clone().unwrap_or_else(|| self.home().join("data"))
     }
@@ -251,8 +251,8 @@ impl Broker {
         }
     }
 
-    /// Has every write of the running broker fail (EFBIG) that would make a file longer than this: a directory whose files
-    /// are shorter goes on. The signal that comes with it is ignored where there are several directories.
+    /// Makes each write of the running broker fail (EFBIG) that would make a file longer than this. A directory whose
+    /// files are shorter still works. With several directories the broker ignores the signal that comes with it.
     ///
     /// # Panics
     /// When the system refuses.
@@ -262,7 +262,7 @@ impl Broker {
         prlimit(id, Resource::Fsize, limit).expect("an own child can be limited");
     }
 
-    /// Lets the running broker open so many descriptors; those that it has stay.
+    /// Limits the descriptors of the running broker; open ones stay open.
     ///
     /// # Panics
     /// When the system refuses.
@@ -272,33 +272,33 @@ impl Broker {
         prlimit(id, Resource::Nofile, limit).expect("an own child can be limited");
     }
 
-    /// Descriptors that it has open.
+    /// The number of its open descriptors.
     pub fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.process_id())).expect("it runs").count()
     }
 
-    /// Processor time that all its threads have used.
+    /// The processor time of all its threads so far.
     pub fn cpu_time(&self) -> Duration {
         let of_thread = |file: &str| file.split(' ').next().and_then(|time| time.parse::<u64>().ok());
         Duration::from_nanos(self.of_threads("schedstat", of_thread))
     }
 
-    /// Times that its threads have gone to sleep: a count, which does not depend on how busy the machine is.
+    /// The number of times that its threads went to sleep. The count does not depend on how busy the machine is.
     pub fn sleeps(&self) -> u64 {
         self.of_threads("status", sleeps)
     }
 
-    /// The same of its threads of one name.
+    /// The same for its threads of one name.
     pub fn sleeps_of(&self, name: &str) -> u64 {
         let is_it =
             |file: &str| file.lines().any(|line| line.strip_prefix("Name:").map(str::trim) == Some(name));
         self.of_threads("status", |file| sleeps(file).filter(|_| is_it(file)))
     }
 
-    /// The sum of what a file of `/proc` tells of each thread.
+    /// The sum of a value from a file of `/proc` over its threads.
     fn of_threads(&self, file: &str, value: impl Fn(&str) -> Option<u64>) -> u64 {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.process_id())).expect("it runs");
-        // One that ends meanwhile counts as none.
+        // A thread that ends meanwhile counts as zero.
         let of_thread = |task: std::io::Result<fs::DirEntry>| {
             value(&fs::read_to_string(task.ok()?.path().join(file)).ok()?)
         };
@@ -309,7 +309,7 @@ impl Broker {
         self.home.as_ref().expect("the directory is there until the end").path()
     }
 
-    /// What it has logged since the first start.
+    /// Its log since the first start.
     pub fn log(&self) -> String {
         fs::read_to_string(self.home().join("broker.log")).unwrap_or_default()
     }
@@ -341,7 +341,7 @@ impl Broker {
         pending & 1 << (Signal::TERM.as_raw() - 1) != 0
     }
 
-    /// Waits for the end after [`Broker::ask_to_stop`].
+    /// Waits until it has ended after [`Broker::ask_to_stop`].
     pub fn wait_for_end(&mut self) -> ExitStatus {
         let mut running = self.running.take().expect("the broker runs");
         let ended =
@@ -350,14 +350,14 @@ impl Broker {
         ended
     }
 
-    /// SIGTERM, and waits for the end, which has to be in order.
+    /// Sends SIGTERM and waits for the end, which has to be in order.
     pub fn stop(&mut self) {
         self.ask_to_stop();
         let status = self.wait_for_end();
         assert!(status.success(), "the broker stopped with {status}\n{}", self.log_tail());
     }
 
-    /// Asserts that it runs, answers, and has not panicked.
+    /// Asserts that it runs, answers, and had no panic.
     pub fn assert_healthy(&mut self) {
         let running = self.running.as_mut().expect("the broker runs");
         let ended = running.process.try_wait().expect("a child can be asked");
@@ -367,22 +367,22 @@ impl Broker {
         self.connect().api_versions();
     }
 
-    /// The answer of the operator's listener to GET.
+    /// The answer of its HTTP listener to GET.
     pub fn http(&self, path: &str) -> String {
         let address = self.ready()["http"].as_str().expect("the operator's listener is open");
         get(address, path)
     }
 }
 
-/// What an operator's listener answers, with its head.
+/// The answer of an HTTP listener to GET, with its head.
 ///
 /// # Panics
 /// When it does not answer.
 pub(crate) fn get(address: &str, path: &str) -> String {
-    // It closes the connection of who takes seconds to ask, which a process that gets no turn does.
+    // The listener closes a connection whose request takes seconds. That happens to a process that gets no processor time.
     eventually("an answer of the operator's listener", || {
         let mut stream = TcpStream::connect(address).expect("it accepts");
-        stream.set_read_timeout(Some(PATIENCE)).expect("sockets have time-outs");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("sockets have time-outs");
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         let mut answer = String::new();
         let read = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer));
@@ -411,9 +411,9 @@ impl Drop for Broker {
     }
 }
 
-/// The share of a core that a broker uses while nobody asks it anything, over so long: a figure of a quiet machine, and no verdict.
+/// The share of a core that an idle broker uses in a time: a figure of a quiet machine, and no verdict.
 pub fn share_of_a_core(broker: &Broker, time: Duration) -> f64 {
-    /// The work that a broker does once, when it has started, is over by then on a quiet machine.
+    /// On a quiet machine the work of a start is done by then.
     const SETTLED_AFTER: Duration = Duration::from_secs(2);
     std::thread::sleep(SETTLED_AFTER);
     let (before, begin) = (broker.cpu_time(), Instant::now());
@@ -421,23 +421,23 @@ pub fn share_of_a_core(broker: &Broker, time: Duration) -> f64 {
     broker.cpu_time().saturating_sub(before).div_duration_f64(begin.elapsed())
 }
 
-/// Kills a process that was started here.
+/// Kills a process that this test started.
 fn end(process: &mut Child) {
-    // It may have ended by itself; waiting is what counts.
+    // The process may have ended by itself. It still has to be waited for.
     let _ = process.kill();
     process.wait().expect("a child can be waited for");
 }
 
 fn wait_until_ready(process: &mut Child) -> Started {
     let output = process.stdout.take().expect("its output is a pipe");
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let reader = std::thread::spawn(move || {
         let mut line = String::new();
         // An error ends the output like its end.
         let _ = BufReader::new(output).read_line(&mut line);
-        let _ = tell.send(line);
+        let _ = sender.send(line);
     });
-    let line = told.recv_timeout(PATIENCE);
+    let line = receiver.recv_timeout(TIMEOUT);
     if line.is_err() {
         end(process);
     }
@@ -451,7 +451,7 @@ fn wait_until_ready(process: &mut Child) -> Started {
     Started::Ready(ready)
 }
 
-/// `target/` of the build that this test is of.
+/// The `target/` directory of the build of this test.
 pub fn target_dir() -> PathBuf {
     profile_dir().parent().expect("a profile has its directory in target").to_owned()
 }
@@ -462,10 +462,10 @@ fn profile_dir() -> PathBuf {
     profile.expect("tests are in target/PROFILE/deps").to_owned()
 }
 
-/// The broker that is tested: the one that `MAINSTEM_BINARY` names, else the one that users get, `target/release/mainstem`.
+/// The broker under test: the one that `MAINSTEM_BINARY` names, else the one that users get, `target/release/mainstem`.
 ///
 /// # Panics
-/// When it was not built.
+/// When it is not built.
 pub fn binary() -> PathBuf {
     let built = || target_dir().join("release").join(format!("mainstem{}", std::env::consts::EXE_SUFFIX));
     let binary = std::env::var_os("MAINSTEM_BINARY").map_or_else(built, PathBuf::from);
@@ -478,7 +478,7 @@ pub fn binary() -> PathBuf {
     binary
 }
 
-/// How often a thread has gone to sleep, by its `status` in `/proc`.
+/// The number of times that a thread went to sleep, from its `status` in `/proc`.
 fn sleeps(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     line.and_then(|count| count.trim().parse().ok())

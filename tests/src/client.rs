@@ -1,4 +1,4 @@
-//! A blocking Kafka connection that sends any request in any version, and whatever bytes a test wants to send.
+//! A blocking Kafka connection that sends any request in any version, or raw bytes.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,9 +13,9 @@ use mainstem_wire::messages::sasl_authenticate_request::SaslAuthenticateRequest;
 use mainstem_wire::messages::sasl_handshake_request::SaslHandshakeRequest;
 use mainstem_wire::{ApiKey, Decoder, Message, Request, frame};
 
-use crate::wait::PATIENCE;
+use crate::wait::TIMEOUT;
 
-/// A response is not larger than this, whatever its length says.
+/// The most bytes of a response, whatever its length says.
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
 
 /// Memory that decoding a response may take.
@@ -30,7 +30,7 @@ pub struct Client {
     frame: Vec<u8>,
 }
 
-/// A broker that takes connections, wherever it runs.
+/// A broker that accepts connections, in any process.
 pub trait Reachable {
     /// A new connection.
     fn connect(&self) -> Client;
@@ -43,14 +43,14 @@ impl Client {
     /// The system's.
     pub fn connect(address: &str) -> io::Result<Client> {
         let address = address.to_socket_addrs()?.next().expect("an address is an address");
-        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(Client { stream, client_id: "test".to_owned(), correlation_id: 0, frame: Vec::new() })
     }
 
-    /// Looks whether something of an answer has arrived.
+    /// Returns true if bytes of an answer have arrived.
     pub fn has_answer(&self) -> bool {
         self.stream.set_nonblocking(true).expect("sockets can be made so");
         let looked = self.stream.peek(&mut [0]);
@@ -58,7 +58,7 @@ impl Client {
         looked.is_ok()
     }
 
-    /// With another client id in its headers.
+    /// Sets the client id in the headers.
     pub fn named(mut self, client_id: &str) -> Client {
         client_id.clone_into(&mut self.client_id);
         self
@@ -79,12 +79,12 @@ impl Client {
         if refused == 0 { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
 
-    /// The socket, for what no well-behaved client does.
+    /// The socket, for bytes that no well-behaved client sends.
     pub fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
 
-    /// Whether a broker on this machine has read everything that was sent.
+    /// Returns true if a broker on this machine has read everything that was sent.
     ///
     /// # Panics
     /// As [`is_read`].
@@ -92,21 +92,21 @@ impl Client {
         is_read(&self.stream)
     }
 
-    /// How long to wait for a response from now on.
+    /// Sets the longest wait for a response.
     ///
     /// # Errors
     /// The system's.
-    pub fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
-        self.stream.set_read_timeout(Some(patience))
+    pub fn set_read_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(timeout))
     }
 
-    /// Sends a request in a version; the correlation id that its response will have.
+    /// Sends a request in a version. Returns the correlation id of its response.
     ///
     /// # Errors
     /// The connection's.
     ///
     /// # Panics
-    /// When the request has what the version cannot say: a mistake of the test.
+    /// When the version cannot encode the request: a mistake of the test.
     pub fn send<'q, R: Request<'q>>(&mut self, request: &R, version: i16) -> io::Result<i32> {
         self.correlation_id += 1;
         let mut bytes = Vec::new();
@@ -117,7 +117,7 @@ impl Client {
         Ok(self.correlation_id)
     }
 
-    /// Sends a request whose body is given as bytes; its correlation id.
+    /// Sends a request whose body is raw bytes. Returns its correlation id.
     ///
     /// # Errors
     /// The connection's.
@@ -159,7 +159,7 @@ impl Client {
         Ok(&self.frame)
     }
 
-    /// The next response, which has to be that of `R`: its correlation id and body.
+    /// The next response, which must belong to `R`: its correlation id and body.
     ///
     /// # Errors
     /// The connection's; `InvalidData` when it is malformed.
@@ -176,7 +176,7 @@ impl Client {
     /// Sends a request and waits for its response.
     ///
     /// # Errors
-    /// The connection's; `InvalidData` when the response is malformed or another one's.
+    /// The connection's; `InvalidData` when the response is malformed or belongs to another request.
     pub fn try_call<'q, 'r, R: Request<'q>>(
         &'r mut self,
         request: &R,
@@ -190,7 +190,7 @@ impl Client {
         Ok(response)
     }
 
-    /// The same where nothing may go wrong.
+    /// The same for calls that must not fail.
     ///
     /// # Panics
     /// When there is no response.
@@ -199,10 +199,10 @@ impl Client {
         response.unwrap_or_else(|error| panic!("{} v{version} was not answered: {error}", R::KEY.name()))
     }
 
-    /// Sends a request as bytes and gives its answer as bytes, without the header.
+    /// Sends a request as bytes and returns its answer as bytes, without the header.
     ///
     /// # Errors
-    /// The connection's; `InvalidData` when the answer is another request's.
+    /// The connection's; `InvalidData` when the answer belongs to another request.
     pub fn ask_bytes(&mut self, api: ApiKey, version: i16, body: &[u8]) -> io::Result<Vec<u8>> {
         let sent = self.send_body(api.key(), version, api.request_header_version(version), body)?;
         let mut decoder = Decoder::new(self.receive_frame()?);
@@ -213,10 +213,10 @@ impl Client {
         }
     }
 
-    /// Waits until the broker closes the connection; whatever it sends before is dropped.
+    /// Waits until the broker closes the connection, and drops all that it sends before.
     ///
     /// # Errors
-    /// `WouldBlock` when it does not.
+    /// `WouldBlock` when it stays open.
     pub fn wait_for_close(&mut self) -> io::Result<()> {
         match io::copy(&mut self.stream, &mut io::sink()) {
             Err(error) if error.kind() != io::ErrorKind::ConnectionReset => Err(error),
@@ -224,7 +224,7 @@ impl Client {
         }
     }
 
-    /// What the broker serves: API key and versions.
+    /// The API keys that the broker serves, with their versions.
     pub fn api_versions(&mut self) -> Vec<(i16, RangeInclusive<i16>)> {
         let request = ApiVersionsRequest {
             client_software_name: "mainstem-tests".into(),
@@ -237,7 +237,7 @@ impl Client {
     }
 }
 
-/// Whether a process on this machine has read everything that was sent: nothing waits in its socket.
+/// Returns true if a process on this machine has read everything that was sent: neither socket has bytes in its queue.
 ///
 /// # Panics
 /// When the system does not list its connections (`/proc/net/tcp`).
@@ -250,7 +250,7 @@ pub fn is_read(stream: &TcpStream) -> bool {
         let is_it = |row: &&Vec<&str>| row.len() > 4 && row[1].ends_with(from) && row[2].ends_with(to);
         rows.iter().find(is_it).and_then(|row| row[4].split_once(':'))
     };
-    // What its peer has not taken from this one's queue is on its way.
+    // Bytes in this socket's send queue are still on their way.
     let is_sent = row(&ours, &theirs).is_some_and(|(unsent, _)| unsent == "00000000");
     is_sent && row(&theirs, &ours).is_some_and(|(_, unread)| unread == "00000000")
 }

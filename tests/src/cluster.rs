@@ -1,7 +1,7 @@
 //! Nodes of a cluster as processes: started with Kafka's own server.properties, killed, paused, cut off from each other.
 //!
-//! The same harness runs Mainstem and Apache Kafka 4.3.0 in combined mode, which tells a fault of a test from a fault of
-//! the nodes. Kafka needs a JVM and its jars in `target/interop/kafka-4.3.0/lib`.
+//! The same harness runs Mainstem and Apache Kafka 4.3.0 in combined mode, which separates faults of a test from
+//! faults of the nodes. Kafka needs a JVM and its jars in `target/interop/kafka-4.3.0/lib`.
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 mod network;
@@ -25,7 +25,7 @@ use crate::kafka_node::{NEWEST, jars};
 use crate::wait::eventually;
 use mainstem_testkit::port;
 
-/// A cluster of JVMs on a busy machine takes its time.
+/// The longest wait for a cluster of JVMs on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(120);
 /// Settings of all clusters here: groups need few partitions, and no group waits longer than its test.
 const SETTINGS: [(&str, &str); 12] = [
@@ -43,7 +43,7 @@ const SETTINGS: [(&str, &str); 12] = [
     ("auto.create.topics.enable", "false"),
 ];
 
-/// What the nodes run.
+/// The program of the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum System {
     /// Apache Kafka, in combined mode.
@@ -53,10 +53,10 @@ pub enum System {
 }
 
 impl System {
-    /// What `TEST_CLUSTER_SYSTEM` says; ours otherwise.
+    /// The system that `TEST_CLUSTER_SYSTEM` names; ours by default.
     ///
     /// # Panics
-    /// When it says neither.
+    /// When it names neither.
     pub fn from_environment() -> System {
         match std::env::var("TEST_CLUSTER_SYSTEM").as_deref() {
             Ok("kafka") => System::Kafka,
@@ -66,14 +66,14 @@ impl System {
     }
 }
 
-/// A cluster that is to be started.
+/// A cluster to start.
 #[derive(Debug, Clone)]
 pub struct Setup {
     name: String,
     system: System,
     nodes: i32,
     settings: BTreeMap<String, String>,
-    /// Those of single nodes.
+    /// Settings of single nodes.
     own: BTreeMap<i32, BTreeMap<String, String>>,
     is_proxied: bool,
     disks: BTreeMap<i32, Vec<PathBuf>>,
@@ -81,7 +81,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Three nodes for the test `name`.
+    /// A setup of three nodes for the test `name`.
     pub fn new(name: &str, system: System) -> Setup {
         let settings = SETTINGS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         let (settings, own) = (settings.collect(), BTreeMap::new());
@@ -98,44 +98,44 @@ impl Setup {
         }
     }
 
-    /// With more in the environment of one node.
+    /// Adds variables to the environment of one node.
     pub fn environment(mut self, node: i32, environment: Vec<(&'static str, PathBuf)>) -> Setup {
         self.environments.insert(node, environment);
         self
     }
 
-    /// With the log directories of one node elsewhere.
+    /// Sets the log directories of one node.
     pub fn disks(mut self, node: i32, dirs: &[PathBuf]) -> Setup {
         self.disks.insert(node, dirs.to_vec());
         self
     }
 
-    /// With so many nodes.
+    /// Sets the number of nodes.
     pub fn nodes(mut self, nodes: i32) -> Setup {
         self.nodes = nodes;
         self
     }
 
-    /// With a setting of all nodes, by Kafka's name.
+    /// Sets a setting of all nodes, by Kafka's name.
     pub fn set(mut self, key: &str, value: impl ToString) -> Setup {
         self.settings.insert(key.to_owned(), value.to_string());
         self
     }
 
-    /// With a setting of one node.
+    /// Sets a setting of one node.
     pub fn set_on(mut self, node: i32, key: &str, value: impl ToString) -> Setup {
         self.own.entry(node).or_default().insert(key.to_owned(), value.to_string());
         self
     }
 
-    /// With a proxy before each listener, so that nodes can be cut off from each other.
+    /// Puts a proxy before each listener, so that nodes can be cut off from each other.
     pub fn proxied(mut self) -> Setup {
         self.is_proxied = true;
         self
     }
 
-    /// Starts all nodes over empty directories, and waits until each knows all of them. `None` where Kafka cannot run,
-    /// which was said.
+    /// Starts all nodes over empty directories, and waits until each knows all of them. `None` where Kafka cannot
+    /// run; a message says so.
     pub fn start(self) -> Option<Cluster> {
         let jars = match self.system {
             System::Kafka => Some(jars(&NEWEST)?),
@@ -171,13 +171,13 @@ pub struct Cluster {
     system: System,
     home: Option<TempDir>,
     nodes: Vec<Node>,
-    /// Where nodes and clients look for each node.
+    /// The ports at which nodes and clients connect to each node.
     public: Vec<Ports>,
     network: Option<Network>,
 }
 
 impl Cluster {
-    /// What its nodes run.
+    /// The program of its nodes.
     pub fn system(&self) -> System {
         self.system
     }
@@ -200,13 +200,13 @@ impl Cluster {
         &mut self.nodes[usize::try_from(id - 1).unwrap()]
     }
 
-    /// HOST:PORT of the listener of each node, after commas.
+    /// HOST:PORT of the listener of each node, with commas between them.
     pub fn bootstrap(&self) -> String {
         let address = |ports: &Ports| format!("127.0.0.1:{}", ports.plain);
         self.public.iter().map(address).collect::<Vec<_>>().join(",")
     }
 
-    /// How clients of these tests connect: they ask again soon.
+    /// The configuration of clients in these tests, with short timeouts and retries.
     pub fn client(&self) -> ClientConfig {
         ClientConfig {
             connect_timeout: Duration::from_secs(2),
@@ -217,7 +217,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a node over its directory, and does not wait.
+    /// Starts a node over its directory, without waiting.
     pub fn start_node(&mut self, id: i32) {
         let Cluster { nodes, network, .. } = self;
         let node = &mut nodes[usize::try_from(id - 1).unwrap()];
@@ -227,22 +227,22 @@ impl Cluster {
         }
     }
 
-    /// `kill -9`, and waits for the end.
+    /// Sends SIGKILL, and waits for the end.
     pub fn kill(&mut self, id: i32) {
         self.node_mut(id).kill();
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub fn pause(&self, id: i32) {
         self.node(id).pause();
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn resume(&self, id: i32) {
         self.node(id).resume();
     }
 
-    /// SIGTERM, and waits for the end, which has to be in order.
+    /// Sends SIGTERM, and waits for the end, which has to be in order.
     pub fn stop(&mut self, id: i32) {
         self.node_mut(id).stop();
     }
@@ -257,21 +257,22 @@ impl Cluster {
         self.node(id).is_running()
     }
 
-    /// Asserts that no node has ended that was not made to.
+    /// Asserts that no node has ended by itself.
     pub fn assert_running(&mut self) {
         self.nodes.iter_mut().for_each(Node::assert_running);
     }
 
-    /// What a node has printed since its first start.
+    /// The output of a node since its first start.
     pub fn log(&self, id: i32) -> String {
         self.node(id).log()
     }
 
-    /// What a node answers to GET on the operator's listener (`mainstem.http.listener`), without the head. Waits until the node says
-    /// where that is: others know a node that starts before it is ready. One that was started again has another address.
+    /// The answer of a node's HTTP listener (`mainstem.http.listener`) to GET, without the head. Waits until the
+    /// node's log names the address: other nodes know a node before it is ready. A node that was started again has
+    /// another address.
     ///
     /// # Panics
-    /// When the node does not say so, or does not answer.
+    /// When the log does not name it, or the listener does not answer.
     pub fn http(&self, id: i32, path: &str) -> String {
         const SAID: &str = "metrics on http://";
         let log = eventually("a node's operator's listener", || {
@@ -283,15 +284,15 @@ impl Cluster {
         answer.split_once("\r\n\r\n").expect("a head").1.to_owned()
     }
 
-    /// Where the directories and logs of its nodes are, and room for those of a test.
+    /// The directory of the nodes' directories and logs. Tests may put theirs there, too.
     pub fn home(&self) -> &Path {
         self.home.as_ref().expect("it is there until the end").path()
     }
 
-    /// Looks again until `/health` of a node says that it may be stopped.
+    /// Waits until `/health` of a node says that it may be stopped.
     ///
     /// # Panics
-    /// When it does not say so in time, or has no operator's listener.
+    /// When it does not say so in time, or the node has no HTTP listener.
     pub fn wait_until_may_stop(&self, id: i32) {
         let deadline = Instant::now() + READY_MAX;
         loop {
@@ -314,7 +315,7 @@ impl Cluster {
         self.node(id).log_dirs()
     }
 
-    /// Nothing goes from one node to another any more, as on a network that drops all packets. Clients reach both.
+    /// Drops all bytes from one node to another, as on a network that drops all packets. Clients reach both.
     ///
     /// # Panics
     /// When the cluster has no proxies.
@@ -322,20 +323,20 @@ impl Cluster {
         self.network.as_ref().expect("a cluster with proxies").cut(from, to);
     }
 
-    /// Takes back all of [`Cluster::cut`].
+    /// Undoes all calls of [`Cluster::cut`].
     pub fn heal(&self) {
         self.network.as_ref().expect("a cluster with proxies").heal();
     }
 
-    /// The batches that a node has of a partition, from its files.
+    /// The batches of a partition on a node, from its files.
     pub fn replica(&self, topic: &str, partition: i32, node: i32) -> Vec<ReplicaBatch> {
         let name = format!("{topic}-{partition}");
         let dirs = self.node(node).log_dirs().into_iter().map(|dir| dir.join(&name));
-        // Where there is none yet, it has no batches.
+        // A partition without a directory has no batches yet.
         dirs.rev().find(|dir| dir.exists()).map_or_else(Vec::new, |dir| replica::read(&dir))
     }
 
-    /// Waits until the cluster names all nodes.
+    /// Waits until the cluster lists all nodes.
     pub async fn wait_until_ready(&mut self) -> ClusterDescription {
         let count = self.nodes.len();
         let deadline = Instant::now() + READY_MAX;
@@ -374,7 +375,7 @@ impl Cluster {
         }
     }
 
-    /// The last lines of all nodes.
+    /// The last lines of the logs of all nodes.
     pub fn tails(&self) -> String {
         self.nodes.iter().map(Node::tail).collect::<Vec<_>>().join("\n")
     }

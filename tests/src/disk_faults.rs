@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use crate::preload::build;
 
-/// What the syncs of a disk do.
+/// The behaviour of a disk's syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syncs {
-    /// What they should.
+    /// They succeed.
     Work,
     /// They begin so many ms late.
     Slow(u64),
-    /// They do not end until they do something else.
+    /// They block until the behaviour is changed.
     Hang,
     /// They fail with EIO.
     Fail,
@@ -28,17 +28,17 @@ pub struct DiskFaults {
 }
 
 impl DiskFaults {
-    /// Builds the library in `home`. Syncs work until it is said otherwise.
+    /// Builds the library in `home`. Syncs work until a call of `set`.
     ///
     /// # Panics
-    /// Where there is no `gcc`, or it refuses.
+    /// If there is no `gcc`, or it fails.
     pub fn build(home: &Path) -> DiskFaults {
         let faults = DiskFaults { shim: build("disk", home), control: home.join("disk-control") };
         faults.set(Syncs::Work, home);
         faults
     }
 
-    /// What syncs of files below `under` do from now on, those that hang included.
+    /// Sets the behaviour of syncs of files below `under` from now on, also of those that hang.
     ///
     /// # Panics
     /// When the control file cannot be written.
@@ -54,7 +54,7 @@ impl DiskFaults {
         fs::write(&new, text).and_then(|()| fs::rename(&new, &self.control)).expect("a control file");
     }
 
-    /// What a process needs in its environment.
+    /// The environment variables that a process needs.
     pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         vec![("LD_PRELOAD", self.shim.clone()), ("MAINSTEM_TEST_DISK_CONTROL", self.control.clone())]
     }

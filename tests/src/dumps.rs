@@ -1,4 +1,4 @@
-//! What Kafka's DumpLogSegments says of the segments of replicas: up to where all have the same records, it has to say the same.
+//! Outputs of Kafka's DumpLogSegments for the segments of replicas: as far as all have the same records, the outputs must be equal.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 /// A line of a dump that is about a batch or a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Line<'a> {
-    /// Of the record, or of the first one of the batch.
+    /// The offset of the record, or of the first record of the batch.
     offset: i64,
-    /// Of the last record of a batch.
+    /// The offset of the last record of a batch.
     last_offset: Option<i64>,
-    /// All but where a batch is in its file: replicas may begin their segments at different offsets.
+    /// The rest of the line, without the position in the file: replicas may begin their segments at different offsets.
     text: (&'a str, &'a str),
 }
 
@@ -49,18 +49,17 @@ fn parse<'a>(dumps: &'a [String], nodes: &[Vec<PathBuf>]) -> Dumped<'a> {
     dumped
 }
 
-/// The partition and the node of a segment, as its place in `nodes`.
+/// The partition of a segment, and its node as an index of `nodes`.
 fn place<'a>(file: &'a Path, nodes: &[Vec<PathBuf>]) -> Option<(&'a str, usize)> {
     let partition = file.parent()?.file_name()?.to_str()?;
     let node = nodes.iter().position(|dirs| dirs.iter().any(|dir| file.starts_with(dir)))?;
     file.extension().is_some_and(|extension| extension == "log").then_some((partition, node))
 }
 
-/// Asserts that the dumps of the log directories of all nodes have each partition up to its end, by the name of its directory, and
-/// say the same of it.
+/// Asserts that the dumps of all nodes have each partition up to its end, and are equal. `ends` is by the name of a
+/// partition's directory.
 ///
-/// # Panics
-/// When they do not.
+/// When they lack records, or differ.
 pub(crate) fn assert_equal(dumps: &[String], nodes: &[Vec<PathBuf>], ends: &BTreeMap<String, i64>) {
     let dumped = parse(dumps, nodes);
     for (partition, end) in ends {

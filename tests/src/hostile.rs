@@ -1,4 +1,4 @@
-//! What hostile clients need: a broker to attack, raw connections, and a probe that notices when neighbours suffer.
+//! Helpers for hostile clients: a broker to attack, raw connections, and a probe that measures what neighbours notice.
 
 pub mod batches;
 pub mod client;
@@ -7,7 +7,7 @@ pub mod victim;
 
 use std::time::{Duration, Instant};
 
-/// Whether depth is asked for (`TEST_SOAK_SECONDS` above its default): full sizes instead of those that fit a short run.
+/// Returns true if `TEST_SOAK_SECONDS` is above its default: tests use full sizes instead of those of a short run.
 pub fn is_long() -> bool {
     let seconds = std::env::var("TEST_SOAK_SECONDS").ok().and_then(|value| value.parse::<u64>().ok());
     seconds.is_some_and(|seconds| seconds > 10)
@@ -16,7 +16,7 @@ pub fn is_long() -> bool {
 /// Waits until `condition` holds.
 ///
 /// # Panics
-/// When it does not within `limit`.
+/// When it does not hold within `limit`.
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit;
     while !condition() {

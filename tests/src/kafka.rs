@@ -1,4 +1,4 @@
-//! What tests do with a broker most of the time: topics, records and offsets of one partition, by name.
+//! Common calls of a broker in tests: topics, records and offsets of one partition, by name.
 
 use std::io;
 
@@ -41,15 +41,15 @@ pub const PRODUCE_BY_ID: i16 = 13;
 pub const FETCH_BY_ID: i16 = 18;
 
 const TIMEOUT_MS: i32 = 15_000;
-/// A fetch of these helpers takes so many bytes of a partition at most.
+/// The most bytes that a fetch of these helpers takes of a partition.
 const FETCH_BYTES: i32 = 8 << 20;
 /// Decompressed bytes of one batch.
 const BATCH_BYTES_MAX: usize = 64 << 20;
 
-/// Why a call of this module has no result.
+/// The reason why a call of this module failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The connection broke: what was asked for may have happened or not.
+    /// The connection broke: the broker may have done the work or not.
     Connection(io::Error),
     /// The broker refused.
     Refused(ErrorCode),
@@ -66,10 +66,10 @@ fn accepted<T>(error_code: i16, value: T) -> Result<T, Failure> {
     if error_code == 0 { Ok(value) } else { Err(Failure::Refused(ErrorCode::from(error_code))) }
 }
 
-/// What a test gets where only the broker's error is of interest.
+/// The broker's error of a call that it must refuse.
 ///
 /// # Panics
-/// When the connection broke.
+/// When it succeeded, or the connection broke.
 pub fn refusal<T: std::fmt::Debug>(result: Result<T, Failure>) -> ErrorCode {
     match result {
         Err(Failure::Refused(error)) => error,
@@ -88,7 +88,7 @@ pub fn idempotent(producer_id: i64, producer_epoch: i16, base_sequence: i32, val
     batch_with(BatchOptions { producer, ..BatchOptions::default() }, values)
 }
 
-/// A batch with options of its own; its records have the time stamp of now.
+/// A batch with options of its own; its records have the current time.
 pub fn batch_with(options: BatchOptions, values: &[&[u8]]) -> Vec<u8> {
     batch_at(options, wall_ms(), values)
 }
@@ -108,7 +108,7 @@ pub fn wall_ms() -> i64 {
     i64::try_from(since.expect("it is later than 1970").as_millis()).expect("it is not that late")
 }
 
-/// A record as it was read.
+/// A record that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadRecord {
     /// Its offset.
@@ -121,7 +121,7 @@ pub struct ReadRecord {
     pub leader_epoch: i32,
 }
 
-/// The records of the whole batches in `bytes`, whose CRCs are checked; a batch cut off at the end is let pass.
+/// The records of the whole batches in `bytes`, whose CRCs are checked. An incomplete batch at the end is ignored.
 ///
 /// # Panics
 /// When a batch is damaged.
@@ -169,7 +169,7 @@ pub fn produce_request<'a>(topic: &'a str, partition: i32, acks: i16, batch: &'a
     ProduceRequest { acks, timeout_ms: TIMEOUT_MS, topic_data: vec![topic], ..Default::default() }
 }
 
-/// What a fetch asks of one partition of the topic `name`.
+/// The part of a fetch request for one partition of the topic `name`.
 pub fn fetch_topic(name: &str, partition: i32, fetch_offset: i64) -> FetchTopic<'_> {
     let partition = FetchPartition {
         partition,
@@ -181,13 +181,13 @@ pub fn fetch_topic(name: &str, partition: i32, fetch_offset: i64) -> FetchTopic<
     FetchTopic { topic: name.into(), partitions: vec![partition], ..Default::default() }
 }
 
-/// A fetch that does not wait, outside of sessions.
+/// A fetch that does not wait, outside of a session.
 pub fn fetch_request(topics: Vec<FetchTopic<'_>>) -> FetchRequest<'_> {
     FetchRequest { max_wait_ms: 0, min_bytes: 1, session_epoch: -1, topics, ..Default::default() }
 }
 
 impl Client {
-    /// Creates a topic with settings; its id.
+    /// Creates a topic with settings. Returns its id.
     ///
     /// # Errors
     /// The connection's or the broker's.
@@ -250,7 +250,7 @@ impl Client {
         Ok(found.expect("the partition is known").leader_epoch)
     }
 
-    /// Appends a batch with acks; its offset.
+    /// Appends a batch with acks. Returns its offset.
     ///
     /// # Errors
     /// The connection's or the broker's.
@@ -260,7 +260,7 @@ impl Client {
         accepted(answer.error_code, answer.base_offset)
     }
 
-    /// The records from an offset on, from its batch's first record on, as far as one fetch goes.
+    /// The records of one fetch from an offset on. They begin with the first record of that offset's batch.
     ///
     /// # Errors
     /// The connection's or the broker's.
@@ -268,7 +268,7 @@ impl Client {
         Ok(self.fetch_batches(topic, partition, offset)?.0)
     }
 
-    /// The same, and the offset behind the last whole batch: one may have no record left.
+    /// The same, with the offset behind the last whole batch: compaction may have left it without records.
     fn fetch_batches(
         &mut self,
         topic: &str,
@@ -303,7 +303,7 @@ impl Client {
         Ok(all)
     }
 
-    /// The offset of a time stamp, or of [`LATEST`], [`EARLIEST`].
+    /// The offset for a timestamp, or for [`LATEST`] or [`EARLIEST`].
     ///
     /// # Errors
     /// The connection's or the broker's.
@@ -322,7 +322,7 @@ impl Client {
         accepted(found.error_code, found.offset)
     }
 
-    /// Deletes the records before an offset; the new log start.
+    /// Deletes the records before an offset. Returns the new log start.
     ///
     /// # Errors
     /// The connection's or the broker's.
@@ -337,7 +337,7 @@ impl Client {
         accepted(answer.error_code, answer.low_watermark)
     }
 
-    /// A producer id (its epoch is 0).
+    /// A new producer id, with epoch 0.
     ///
     /// # Errors
     /// The connection's or the broker's.
@@ -351,7 +351,7 @@ impl Client {
         accepted(response.error_code, response.producer_id)
     }
 
-    /// Asks for a group's coordinator, which is there from then on.
+    /// Asks for a group's coordinator, which creates the internal topic.
     ///
     /// # Errors
     /// The connection's or the broker's.

@@ -1,8 +1,8 @@
-//! One node with Kafka's own server.properties, which Apache Kafka and Mainstem take turns to run, and the programs of
+//! One node with Kafka's own server.properties, which Apache Kafka and Mainstem run in turn, and the programs of
 //! Java's clients beside it.
 //!
-//! Needs a JVM and Kafka's jars in `target/interop/kafka-VERSION/lib`, which `cargo xtask test` installs. Without them a
-//! test says that it is skipped; under `CI=true` it fails.
+//! It needs a JVM and Kafka's jars in `target/interop/kafka-VERSION/lib`, which `cargo xtask test` installs. Without
+//! them a test prints that it is skipped; under `CI=true` it fails.
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 use std::collections::BTreeMap;
@@ -21,40 +21,39 @@ use crate::dumps;
 use mainstem_testkit::java::KafkaJars;
 use mainstem_testkit::port;
 
-/// Writes and looks for what a directory has.
 /// The heap of a JVM.
 const HEAP_MIB: u32 = 512;
 const DATA: &str = "takeover/TakeoverData.java";
-/// One transactional producer that does what it is asked for.
+/// The source of a transactional producer that takes its steps from its input.
 const TRANSACTIONS: &str = "takeover/Transactions.java";
 
-/// Files that one argument of a program has room to name.
+/// The most files in one argument of a program.
 const FILES_OF_A_DUMP: usize = 1000;
-/// What Kafka's dump tool says where a file has a fault.
+/// Words of Kafka's dump tool about a file with a fault.
 const FAULTS: [&str; 5] = ["isvalid: false", "Exception", "Mismatch", "corrupt", "Found"];
-/// What a program says after each step that it was asked for.
+/// The line that a program prints after each step.
 const DONE: &str = "done";
-/// A JVM on a busy machine takes its time.
+/// The longest wait for a JVM on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(240);
 
-/// The release that most is compared with.
+/// The release that most tests compare with.
 pub const NEWEST: Release = Release { version: "4.3.0", has_static_voters: false };
-/// The last one before 4.0.
+/// The last release before 4.0.
 pub const BEFORE_4: Release = Release { version: "3.9.2", has_static_voters: true };
 
 /// A release of Apache Kafka.
 #[derive(Debug)]
 pub struct Release {
-    /// As Maven names it.
+    /// The version, as Maven names it.
     pub version: &'static str,
-    /// Voters are configured; otherwise they are in the metadata (KIP-853).
+    /// True if voters are configured; otherwise they are in the metadata (KIP-853).
     pub has_static_voters: bool,
 }
 
-/// The node of a test.
+/// The node of a test, with its directories.
 #[derive(Debug)]
 pub struct Home {
-    /// Not needed where Mainstem alone runs it.
+    /// Unused where only Mainstem runs it.
     jars: KafkaJars,
     dir: TempDir,
     port: u16,
@@ -63,12 +62,12 @@ pub struct Home {
 }
 
 impl Home {
-    /// A new one with two log directories; `None` where the release cannot run, which was said.
+    /// A new node with two log directories; `None` where the release cannot run, which is printed.
     pub fn new(name: &str, release: &Release) -> Option<Home> {
         Some(Home::with(name, release, jars(release)?))
     }
 
-    /// The same where Mainstem alone runs it.
+    /// The same where only Mainstem runs it.
     pub fn without_kafka(name: &str) -> Home {
         Home::with(name, &NEWEST, KafkaJars::at(PathBuf::new()))
     }
@@ -87,7 +86,7 @@ impl Home {
         text.replace(&format!(":{}", self.controller), ":PORT")
     }
 
-    /// Goes on with another release; `false` where that cannot run, which was said.
+    /// Changes to another release; `false` where that cannot run, which is printed.
     pub fn change_release(&mut self, release: &Release) -> bool {
         let found = jars(release);
         let is_found = found.is_some();
@@ -97,7 +96,7 @@ impl Home {
         is_found
     }
 
-    /// A file or folder beside its log directories.
+    /// The path of a file or folder beside its log directories.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -106,7 +105,7 @@ impl Home {
         self.path("server.properties")
     }
 
-    /// HOST:PORT of its listener, whichever serves it.
+    /// HOST:PORT of its listener, whichever broker serves it.
     pub fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -170,13 +169,13 @@ impl Home {
 
     fn mainstem(&self, more: &[&str]) -> Command {
         let mut command = Command::new(binary());
-        // It is no key of the broker's.
+        // This variable is for tests and no setting of the broker.
         command.env_remove("MAINSTEM_BINARY");
         command.arg("start").arg("--config").arg(self.properties()).args(more);
         command
     }
 
-    /// What Mainstem says when it does not start.
+    /// The error of Mainstem when it does not start.
     pub fn mainstem_refuses(&self) -> String {
         let output = self.mainstem(&[]).output().unwrap();
         assert!(!output.status.success(), "it starts");
@@ -198,8 +197,8 @@ impl Home {
         running
     }
 
-    /// The command of a program of one source file, named from this crate's folder: what it is to do, the node's address,
-    /// and more.
+    /// The command that runs a program of one source file, named from this crate's folder: the first of `arguments`,
+    /// the address of the node, then the others.
     pub fn program(&self, source: &str, arguments: &[&str]) -> Command {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
         let mut command = self.jars.program(&source, HEAP_MIB);
@@ -207,7 +206,7 @@ impl Home {
         command
     }
 
-    /// Starts a program whose output goes into a file of its name.
+    /// Starts a program whose output goes to a file of its name.
     pub fn spawn(&self, name: &'static str, mut command: Command) -> Beside {
         let log = self.path(&format!("{name}.log"));
         let output = File::options().create(true).append(true).open(&log).unwrap();
@@ -215,7 +214,7 @@ impl Home {
         Beside { name, process: command.spawn().unwrap(), log }
     }
 
-    /// Writes a phase, or checks as many.
+    /// Writes the data of a phase, or checks those of so many phases.
     pub fn data(&self, what: &str, number: u32) {
         let folder = self.dir.path().display().to_string();
         let output = self.program(DATA, &[what, &folder, &number.to_string()]).output().unwrap();
@@ -226,17 +225,17 @@ impl Home {
         }
     }
 
-    /// Starts a producer that goes on over all changes.
+    /// Starts a producer that runs over all changes of the broker.
     pub fn feed(&self) -> Beside {
         self.spawn("feed", self.program(DATA, &["feed"]))
     }
 
-    /// Starts a transactional producer that takes its steps when it is asked to, whichever broker serves it by then.
+    /// Starts a transactional producer that takes its steps on request, with whichever broker serves it.
     pub fn transactions(&self) -> Beside {
         self.spawn("transactions", self.program(TRANSACTIONS, &["run"]))
     }
 
-    /// Waits until Mainstem has written a snapshot and taken away Kafka's.
+    /// Waits until Mainstem has written a snapshot and removed Kafka's.
     pub fn wait_for_a_snapshot(&self) {
         let deadline = Instant::now() + DEADLINE;
         let kafkas = "00000000000000000000-0000000000.checkpoint";
@@ -252,21 +251,21 @@ impl Home {
         }
     }
 
-    /// Kafka's own dump tool finds nothing wrong in any file of a partition.
+    /// Asserts that Kafka's own dump tool finds no fault in any file.
     pub fn assert_no_fault_in_the_files(&self) {
         assert_no_fault(&self.jars, &["one", "other"].map(|name| self.path(name)));
     }
 }
 
-/// Kafka's own dump tool finds nothing wrong in any file of a partition in these log directories, where Kafka is.
+/// The same for these log directories, where Kafka is installed.
 pub fn assert_kafka_finds_no_fault(log_dirs: &[PathBuf]) {
     if let Some(jars) = jars(&NEWEST) {
         assert_no_fault(&jars, log_dirs);
     }
 }
 
-/// The same of the log directories of each node of a cluster; and the tool says the same of all replicas of these partitions up to
-/// their ends, which are named as their directories.
+/// The same for the log directories of each node of a cluster. Also the outputs for all replicas of these partitions
+/// must be equal up to their ends, which are by the name of a directory.
 ///
 /// # Panics
 /// When it finds a fault, or a difference.
@@ -276,7 +275,7 @@ pub fn assert_kafka_finds_equal_replicas(nodes: &[Vec<PathBuf>], ends: &BTreeMap
     }
 }
 
-/// What one of Kafka's tools prints about a broker, by its main class; `None` where Kafka is not, which was said.
+/// The output of one of Kafka's tools about a broker, by its main class; `None` without Kafka, which is printed.
 ///
 /// # Panics
 /// When the tool ends with an error.
@@ -288,8 +287,8 @@ pub fn kafka_says(main: &str, address: &str, arguments: &str) -> Option<String> 
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Returns what the tool says of all files, each with the decoder of its topic. A directory of a deleted partition is removed file by
-/// file, and the node may have ended meanwhile: none has to be whole, and none is looked at.
+/// Returns the output of the tool for all files, each with the decoder of its topic. Directories of deleted
+/// partitions are left out: a broker removes them file by file, and may have ended in between.
 fn assert_no_fault(jars: &KafkaJars, log_dirs: &[PathBuf]) -> Vec<String> {
     let mut decoders = Vec::new();
     for dir in log_dirs {
@@ -309,7 +308,7 @@ fn assert_no_fault(jars: &KafkaJars, log_dirs: &[PathBuf]) -> Vec<String> {
     dumps
 }
 
-/// The topic of a directory in a log directory; `None` where it is no partition, or one that was deleted, set aside or is on its way.
+/// The topic of a directory in a log directory; `None` if it is no partition, or one that is deleted, set aside or being moved.
 fn topic_of(name: &str) -> Option<&str> {
     let (topic, partition) = name.rsplit_once('-')?;
     partition.parse::<u32>().is_ok().then_some(topic)
@@ -336,7 +335,7 @@ fn dump(jars: &KafkaJars, decoder: &str, files: &str) -> String {
     said.into_owned()
 }
 
-/// Some lines before this one, and after it; the last ones where there is none.
+/// Some lines around a position of a text; the last ones if the position is behind the end.
 fn lines_around(text: &str, at: usize) -> String {
     let lines: Vec<_> = text.lines().collect();
     let at = at.min(lines.len());
@@ -365,12 +364,12 @@ impl Running<'_> {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM, and waits for the end.
     pub fn stop(mut self) {
         let id = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
         kill_process(id, Signal::TERM).unwrap();
         let status = waited_for(&mut self.process, self.name);
-        // A JVM that ends by a signal says so.
+        // A JVM that a signal ended has this exit code.
         assert!(
             status.success() || status.code() == Some(143),
             "{} ended with {status}\n{}",
@@ -383,7 +382,7 @@ impl Running<'_> {
         }
     }
 
-    /// `kill -9`.
+    /// Sends SIGKILL.
     pub fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -407,12 +406,12 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// What it has printed, and its runs before.
+    /// The output of this and its earlier runs.
     pub fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Asks for a step by a line of its input, and waits until it has said that this is done.
+    /// Asks for a step by a line of input, and waits until the program says that it is done.
     pub fn ask(&mut self, step: &str) {
         let count = |said: String| said.lines().filter(|line| *line == DONE).count();
         let before = count(self.said());
@@ -426,9 +425,9 @@ impl Beside {
         }
     }
 
-    /// Ends its input, and waits until it has ended well.
+    /// Ends its input, and waits until it has ended successfully.
     pub fn end(mut self) {
-        // It may not read it.
+        // The program may not read it.
         let _ = self.process.stdin.take().unwrap().write_all(b"\n");
         let status = waited_for(&mut self.process, self.name);
         assert!(status.success(), "{}:\n{}", self.name, self.said());
@@ -464,7 +463,7 @@ fn succeeded(output: &Output) {
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// Kafka's jars, where they and a JVM are; else it is said that the test is skipped.
+/// Kafka's jars, where they and a JVM are installed; otherwise it is printed that the test is skipped.
 pub(crate) fn jars(release: &Release) -> Option<KafkaJars> {
     KafkaJars::or_skip(release.version, "a test with Apache Kafka's node or tools")
 }

@@ -1,4 +1,4 @@
-//! What crosses crates: shared pieces of the integration tests.
+//! Shared parts of the integration tests, which cross crates.
 
 pub mod broker;
 pub mod client;

@@ -1,4 +1,4 @@
-//! Log directories as a client sees them: what is in which, and moves between them.
+//! Log directories as a client sees them: their contents, and moves between them.
 
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::alter_replica_log_dirs_request::{
@@ -14,13 +14,13 @@ use crate::kafka::Failure;
 /// A log directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogDir {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// `KAFKA_STORAGE_ERROR` when it is offline.
     pub error: ErrorCode,
-    /// What is in it.
+    /// Its partitions, and copies on their way into it.
     pub replicas: Vec<Replica>,
-    /// Bytes of its file system, and those that are free.
+    /// Bytes of its file system: all, and those that are free.
     pub space: (i64, i64),
     /// It takes no new partitions.
     pub is_cordoned: bool,
@@ -33,16 +33,16 @@ pub struct Replica {
     pub topic: String,
     /// The partition's number.
     pub partition: i32,
-    /// Bytes.
+    /// Bytes of the partition.
     pub size: i64,
-    /// Offsets that it is behind.
+    /// Offsets by which it lags.
     pub lag: i64,
-    /// It is a copy.
+    /// True for a copy on its way into the directory.
     pub is_future: bool,
 }
 
 impl LogDir {
-    /// Whether a partition is in it by name.
+    /// Returns true if a partition is in it, not as a copy on its way.
     pub fn has(&self, topic: &str, partition: i32) -> bool {
         self.replicas.iter().any(|replica| replica.is(topic, partition) && !replica.is_future)
     }
@@ -60,7 +60,7 @@ impl Replica {
 }
 
 impl Client {
-    /// DescribeLogDirs of everything.
+    /// Describes all log directories (DescribeLogDirs).
     ///
     /// # Errors
     /// The connection's or the broker's.

@@ -18,12 +18,12 @@ use crate::client::{Client, Reachable};
 const LOG_DIR: &str = "/data";
 const FILE_BYTES_MAX: usize = 1 << 30;
 
-/// How a broker dies.
+/// The way in which a broker dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Death {
-    /// The process alone: what it has written stays.
+    /// The process alone dies: written data stay.
     Kill,
-    /// With the machine: what was not synced is lost, or torn.
+    /// The machine dies with it: data that were not synced are lost, or torn.
     PowerCut,
 }
 
@@ -32,9 +32,9 @@ pub struct SimulatedBroker {
     disk: SimStorage,
     settings: Vec<(String, String)>,
     boots: u32,
-    /// The clock of a test that lets its time pass in the machine's place.
+    /// The clock of a test that advances the time itself; none is the machine's.
     clock: Option<ManualClock>,
-    /// Some while it runs.
+    /// Present while the broker runs.
     server: Option<Server>,
 }
 
@@ -70,7 +70,7 @@ impl SimulatedBroker {
         broker
     }
 
-    /// Starts it on what is on the disk.
+    /// Starts it with the data on the disk.
     ///
     /// # Panics
     /// When it cannot be started, with the reason.
@@ -78,10 +78,10 @@ impl SimulatedBroker {
         self.try_to_start().unwrap_or_else(|error| panic!("it does not start: {error}"));
     }
 
-    /// The same where it may die meanwhile.
+    /// The same for a start during which it may die.
     ///
     /// # Errors
-    /// Why it cannot be started.
+    /// The reason why it cannot be started.
     pub fn try_to_start(&mut self) -> Result<(), StartError> {
         let sources = Sources { file: None, environment: &[], overrides: &self.settings };
         let config = BrokerConfig::from_sources(sources).expect("the settings are valid");
@@ -94,7 +94,7 @@ impl SimulatedBroker {
         Ok(())
     }
 
-    /// It dies. What still runs of it in this process reaches neither the disk nor a client that knows the next address.
+    /// Kills it. What still runs of it in this process reaches neither the disk nor a client that knows the next address.
     pub fn die(&mut self, death: Death, random: &mut Random) {
         match death {
             Death::Kill => self.disk.kill(),
@@ -109,13 +109,13 @@ impl SimulatedBroker {
         }
     }
 
-    /// It is stopped in order.
+    /// Stops it in order.
     pub fn stop(&mut self) {
         let server = self.server.take().expect("it runs");
         assert!(server.stop(&AtomicBool::new(false), &mut |_, _| {}), "it is left in order");
     }
 
-    /// Asserts what holds of it at any time.
+    /// Asserts its invariants.
     pub fn check(&self) {
         self.server.as_ref().expect("it runs").check();
     }
@@ -130,10 +130,10 @@ impl SimulatedBroker {
         copy(&self.disk, Path::new(LOG_DIR), to);
     }
 
-    /// The answer of the operator's listener to GET.
+    /// The answer of its HTTP listener to GET.
     ///
     /// # Panics
-    /// When that is not open, or does not answer.
+    /// When the listener is not configured, or does not answer.
     pub fn http(&self, path: &str) -> String {
         let http = self.server.as_ref().expect("it runs").ready().http;
         get(&http.expect("the operator's listener is open").to_string(), path)
@@ -156,7 +156,8 @@ impl Reachable for SimulatedBroker {
 impl Drop for SimulatedBroker {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
-            // Not on a thread that panics: who locks a coordinator there ends the process, and the test would not say why it fails.
+            // It is stopped on another thread: on a thread that panics, a locked coordinator would end the process, and the test would
+            // not say why it fails.
             let stopped = std::thread::spawn(move || server.stop(&AtomicBool::new(true), &mut |_, _| {}));
             if let Err(panic) = stopped.join()
                 && !std::thread::panicking()

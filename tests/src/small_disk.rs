@@ -7,14 +7,14 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A mounted file system. It goes with the value.
+/// A mounted file system, unmounted when this is dropped.
 #[derive(Debug)]
 pub struct SmallDisk {
     mount: TempDir,
 }
 
 impl SmallDisk {
-    /// Mounts one of so many MiB. `None`: this process may not, which was said.
+    /// Mounts one of so many MiB. `None` if this process may not, which is printed.
     ///
     /// # Panics
     /// When there is no temporary directory.
@@ -30,7 +30,7 @@ impl SmallDisk {
         None
     }
 
-    /// Where it is.
+    /// The path of its mount point.
     pub fn path(&self) -> &Path {
         self.mount.path()
     }
@@ -39,7 +39,7 @@ impl SmallDisk {
         self.path().join("filling")
     }
 
-    /// Takes all the room that is left.
+    /// Takes all free space.
     ///
     /// # Panics
     /// When the file cannot be written for another reason.
@@ -54,18 +54,18 @@ impl SmallDisk {
         }
     }
 
-    /// Gives back what was taken.
+    /// Frees the space that [`SmallDisk::fill`] took.
     ///
     /// # Panics
-    /// When nothing was.
-    pub fn make_room(&self) {
+    /// When no space was taken.
+    pub fn free(&self) {
         fs::remove_file(self.filling()).expect("it was filled");
     }
 }
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // A process that is still there keeps it until it ends.
+        // A process that still uses it keeps it mounted until it ends.
         let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }

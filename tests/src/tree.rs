@@ -1,5 +1,5 @@
-//! Messages as trees of named fields, written and read by the table of schemas alone: requests of any API in any version that
-//! say what a test wants, and answers field by field, without code for each API.
+//! Messages as trees of named fields, written and read by the table of schemas alone: requests of any API in any
+//! version, and answers field by field, without code for each API.
 
 use std::fmt::{self, Write as _};
 
@@ -27,10 +27,10 @@ pub enum Value {
     Fields(Vec<(String, Value)>),
 }
 
-/// What a request says in a field.
+/// The value of a field in a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Say {
-    /// What the schema says, or nothing.
+    /// The default of the schema, or the empty value.
     Default,
     /// Null, where the version has it.
     Null,
@@ -44,7 +44,7 @@ pub enum Say {
     Bytes(Vec<u8>),
     /// An id.
     Uuid(Uuid),
-    /// So many elements, each of which is asked for.
+    /// The number of elements of a list, whose fields are asked for one by one.
     Count(usize),
 }
 
@@ -71,11 +71,11 @@ impl Schemas {
         message.unwrap_or_else(|| panic!("there is no message {name}"))
     }
 
-    /// A message in a version. `say` is asked for each field that the version has, by its path, such as
+    /// Encodes a message in a version. `say` gives the value of each field that the version has, by its path, such as
     /// `Topics/Partitions/PartitionIndex`.
     ///
     /// # Panics
-    /// When a field cannot have what it is to say: a mistake of the test.
+    /// When a field cannot have its value: a mistake of the test.
     pub fn write(&self, name: &str, version: i16, say: &dyn Fn(&str) -> Say) -> Vec<u8> {
         let message = self.message(name);
         let mut writer = Writer { message, version, say, out: Vec::new() };
@@ -83,10 +83,10 @@ impl Schemas {
         writer.out
     }
 
-    /// Reads a message of a version.
+    /// Decodes a message of a version.
     ///
     /// # Errors
-    /// When the bytes are none, or there are more.
+    /// When the bytes are no such message, or bytes are left.
     pub fn read(&self, name: &str, version: i16, bytes: &[u8]) -> Result<Value, String> {
         let message = self.message(name);
         let mut reader = Reader { message, version, rest: bytes };
@@ -255,7 +255,7 @@ impl<'s, 'b> Reader<'s, 'b> {
         Ok(number)
     }
 
-    /// None: null.
+    /// Reads a length; none for null.
     fn length(&mut self, flexible: bool, width: usize) -> Result<Option<usize>, String> {
         let length = match flexible {
             true => i64::try_from(self.unsigned()?).map_err(|error| error.to_string())? - 1,
@@ -324,7 +324,7 @@ impl<'s, 'b> Reader<'s, 'b> {
 }
 
 impl fmt::Display for Value {
-    /// In one line. Lists are in the order of what is in them, as Kafka walks hash tables.
+    /// Formats it in one line. Lists are sorted by their elements, as Kafka walks hash tables.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Null => f.write_str("null"),
@@ -355,7 +355,7 @@ mod tests {
 
     use super::*;
 
-    /// The generated codec takes what is written here for what it writes itself.
+    /// The generated codec reads what is written here, and writes the same bytes.
     #[test]
     fn what_says_nothing_is_what_the_codec_writes() {
         let schemas = Schemas::new();

@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-/// What a test waits for at most, unless it is about time: far more than a healthy broker needs on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait of a test, unless it is about time: far more than a healthy broker needs on a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a condition is looked at that is not announced.
+/// The interval at which a condition is checked.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Looks until there is a value, and gives it.
+/// Calls `look` until there is a value, and returns it.
 ///
 /// # Panics
-/// When there is none after [`PATIENCE`]; `what` says what was waited for.
+/// When there is none after [`TIMEOUT`]; `what` names the condition.
 pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    within(PATIENCE, what, look)
+    within(TIMEOUT, what, look)
 }
 
 /// The same with a time of its own.

@@ -50,7 +50,7 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_REFUSALS", "100"),
     ("TEST_RENEWALS", "20"),
     ("TEST_TEXT_LINES", "100000"),
-    ("TEST_KAFKA_ANEW", "1"),
+    ("TEST_KAFKA_LIVE", "1"),
     ("TEST_JAVA_ANEW", "1"),
 ];
 

@@ -1,7 +1,7 @@
 //! The APIs that are served: one table, one file each.
 //!
-//! The table makes ApiVersions, dispatch and the parity test. Each file reads: parse, authorize, ask the state machine or the
-//! log, encode.
+//! The table drives ApiVersions, dispatch and the parity test. Each file parses a request, authorizes it, asks the
+//! state machine or the log, and encodes the answer.
 
 pub(crate) mod add_offsets_to_txn;
 pub(crate) mod add_partitions_to_txn;
@@ -79,23 +79,23 @@ use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::RequestContext;
 
-/// Elements of a request's arrays up to which it is served on its event loop: more would hold up its neighbours. A partition counts
-/// for two or three of them, since it takes more memory than a name or a number.
+/// The most elements of a request's arrays for its event loop: more would hold up the loop's other connections. A
+/// partition counts for two or three, since it takes more memory than a name or a number.
 const INLINE_ELEMENTS_MAX: usize = 1000;
 
-/// What every API file has: decodes the request and answers it.
+/// The function of an API's file, which decodes a request and answers it, and the thread that it runs on.
 #[derive(Clone, Copy)]
 enum Serve {
-    /// On the event loop. For the hot path, which has bounds of its own, and for what cannot be long.
+    /// On the event loop. For the hot path, which has bounds of its own, and for requests that cannot take long.
     OnLoop(background::OnLoop),
-    /// On the event loop a request of at most [`INLINE_ELEMENTS_MAX`] elements; a longer one by the same function in the
-    /// background.
+    /// On the event loop for a request of at most [`INLINE_ELEMENTS_MAX`] elements; in the background, by the same
+    /// function, for a longer one.
     OnLoopIfSmall(background::OnLoop),
-    /// The same, where another function serves longer ones. One of a coordinator waits, so that its answer, which may be
+    /// The same, with another function for longer ones. One of a coordinator waits, so that its answer, which may be
     /// long too, is encoded there.
     OnLoopIfSmallElse(background::OnLoop, Class, Blocking),
-    /// On a thread where waiting for the disk is allowed: plain code that ends with the answer. Also where an answer may be
-    /// about everything there is, however short the request, which would hold up a loop.
+    /// On a thread that may wait for the disk: plain code that returns with the answer. Also for short requests whose
+    /// answer may list everything, which would hold up a loop.
     InBackground(Class, Blocking),
 }
 
@@ -165,7 +165,7 @@ const SERVED: &[(ApiKey, Serve)] = &[
 /// One above the highest key of [`SERVED`].
 const KEYS: usize = SERVED[SERVED.len() - 1].0 as usize + 1;
 
-/// The table by key, for a request's way to its file.
+/// The table by key, for dispatch.
 const BY_KEY: [Option<Serve>; KEYS] = {
     let mut by_key = [None; KEYS];
     let mut at = 0;
@@ -180,7 +180,7 @@ fn entry(api: ApiKey) -> Option<Serve> {
     BY_KEY.get(api as usize).copied().flatten()
 }
 
-/// The function of an API that is served on a thread where waiting is allowed.
+/// The function of an API that is served in the background.
 pub(crate) fn in_background(api: ApiKey) -> Option<Blocking> {
     match entry(api) {
         Some(InBackground(_, serve)) => Some(serve),
@@ -188,7 +188,7 @@ pub(crate) fn in_background(api: ApiKey) -> Option<Blocking> {
     }
 }
 
-/// Whether an API is served at all.
+/// Returns true if an API is served.
 pub(crate) fn is_served(api: ApiKey) -> bool {
     entry(api).is_some()
 }
@@ -228,8 +228,8 @@ pub(crate) fn serve(
     }
 }
 
-/// Serves a request on its event loop, unless it has too many elements: then nothing has become of it yet, since requests are
-/// decoded before all else.
+/// Serves a request on its event loop, unless it has too many elements. Such a request has had no effect yet, since
+/// requests are decoded first.
 fn serve_if_small(
     broker: &Arc<Broker>,
     context: &RequestContext,

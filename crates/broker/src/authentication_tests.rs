@@ -1,4 +1,4 @@
-//! Connections to a broker that asks for SASL: who comes in, who does not, and what is said.
+//! Connections to a broker with SASL: which are authenticated, which are refused, and the answers to both.
 
 mod acls;
 mod changes;
@@ -31,7 +31,7 @@ use mainstem_wire::{ApiKey, Decoder, ErrorCode, Message, Request};
 use self::wire::Wire;
 use crate::{EmbeddedBroker, ManualClock};
 
-/// No test waits longer for anything.
+/// The longest wait of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const JAAS: &str =
@@ -127,12 +127,12 @@ impl Peer {
         Ok(&self.frame)
     }
 
-    /// Sends a request, and reads no answer.
+    /// Sends a request without reading its answer.
     pub(crate) fn send<'q, R: Request<'q>>(&mut self, request: &R, version: i16) -> std::io::Result<()> {
         self.stream.write_all(&Peer::encode(request, version))
     }
 
-    /// Returns true if something of an answer, or the end of the connection, has arrived.
+    /// Returns true if bytes of an answer, or the end of the connection, have arrived.
     pub(crate) fn has_answer(&self) -> bool {
         let Wire::Plain(stream) = &self.stream else { panic!("only a plain socket can be looked at") };
         stream.set_nonblocking(true).unwrap();
@@ -141,7 +141,7 @@ impl Peer {
         !looked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Waits for the answer to the first request that has none.
+    /// Waits for the answer to the oldest request without one.
     pub(crate) fn answer<'q, 'r, R: Request<'q>>(
         &'r mut self,
         version: i16,
@@ -173,7 +173,7 @@ impl Peer {
         self.call(&request, 2).unwrap()
     }
 
-    /// Authenticates; the session's length, or the refusal's text.
+    /// Authenticates. Returns the session's length, or the refusal's text.
     fn log_in(&mut self, mechanism: Mechanism, user: &str, password: &str) -> Result<i64, String> {
         assert_eq!(self.handshake(mechanism.name(), 1).0, 0);
         let mut exchange = ClientExchange::new(mechanism, user, Secret::from(password), 5);
@@ -194,7 +194,7 @@ impl Peer {
         self.call(&MetadataRequest::default(), 12).is_ok()
     }
 
-    /// Waits until the broker has closed the connection, having sent nothing more.
+    /// Waits until the broker has closed the connection without sending more.
     fn is_closed(&mut self) -> bool {
         let read = loop {
             match self.stream.read(&mut [0; 1]) {
@@ -206,7 +206,7 @@ impl Peer {
     }
 }
 
-/// Sets a key of the node by IncrementalAlterConfigs; the error code and the message.
+/// Sets a key of the node by IncrementalAlterConfigs. Returns the error code and the message.
 fn alter(peer: &mut Peer, key: &'static str, value: &str) -> (i16, String) {
     let config =
         AlterableConfig { name: key.into(), value: Some(value.to_owned().into()), ..Default::default() };
@@ -258,7 +258,7 @@ fn each_mechanism_lets_in_who_knows_the_password() {
 
 #[test]
 fn an_answer_that_refuses_does_not_come_together_with_the_end_of_the_connection() {
-    /// The time for which the answer is alone.
+    /// The time for which nothing but the answer is sent.
     const ALONE: Duration = Duration::from_millis(500);
     let broker = broker(&[("connection.failed.authentication.delay.ms", "0")]);
     let mut peer = Peer::connect(&broker);
@@ -285,14 +285,14 @@ fn who_does_not_know_the_password_is_answered_so_later_and_once() {
         let began = Instant::now();
         assert_eq!(peer.log_in(mechanism, user, "wrong"), Err(expected), "{mechanism} {user}");
         assert!(began.elapsed() >= Duration::from_millis(150), "{mechanism} {user}");
-        // What is sent meanwhile does not make the system drop the answer.
+        // Bytes that are sent meanwhile do not make the system drop the answer.
         let _ = peer.stream.write_all(&[0; 100]);
         assert!(peer.is_closed());
     }
     assert_eq!(count(&broker, "kafka_server_socket_server_metrics_failed_authentication_total"), 5);
 }
 
-/// The salt and the iterations that a user is shown.
+/// The salt and the iterations that are shown for a user.
 fn shown(broker: &EmbeddedBroker, user: &str) -> String {
     let mut peer = Peer::connect_to(broker.address_of("SASL_PLAINTEXT"));
     assert_eq!(peer.handshake("SCRAM-SHA-512", 1).0, 0);
@@ -302,7 +302,7 @@ fn shown(broker: &EmbeddedBroker, user: &str) -> String {
     after.to_owned()
 }
 
-/// What comes and goes does not show who is a user.
+/// Changes over time do not reveal which users exist.
 #[test]
 fn an_unknown_user_is_shown_the_same_after_another_start_and_with_other_users() {
     let mut broker = broker(&[]);
@@ -409,7 +409,7 @@ fn bare_tokens_follow_the_first_version_of_the_handshake() {
     }
 }
 
-/// A seat is left a moment after its connection was closed.
+/// Waits until no permit is taken: a permit is released a moment after its connection was closed.
 fn assert_no_seat_is_taken(broker: &EmbeddedBroker) {
     let deadline = Instant::now() + PATIENCE;
     while broker.broker().net.unauthenticated.taken() > 0 {
@@ -449,12 +449,12 @@ fn a_newcomer_gets_the_seat_of_who_makes_no_progress() {
     let broker = broker(&[("mainstem.unauthenticated.connections.max", "20")]);
     let mut inside = Peer::connect(&broker);
     assert_eq!(inside.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
-    // A tenth for this address.
+    // A tenth of the places is for this address.
     let mut first = Peer::connect(&broker);
     assert_eq!(first.handshake("PLAIN", 1).0, 0);
     let mut second = Peer::connect(&broker);
     assert_eq!(second.handshake("PLAIN", 1).0, 0);
-    // Who made progress last is told by the millisecond.
+    // The order of progress is known to the millisecond.
     std::thread::sleep(Duration::from_millis(5));
     let mut third = Peer::connect(&broker);
     assert!(first.is_closed());
@@ -463,14 +463,14 @@ fn a_newcomer_gets_the_seat_of_who_makes_no_progress() {
     assert!(inside.is_served());
 }
 
-/// Those who have been refused and wait for the answer are strangers as others are.
+/// A connection that was refused and waits for the answer counts as unauthenticated, like any other.
 #[test]
 fn who_was_refused_keeps_the_seat_and_is_the_first_to_lose_it() {
     let broker = broker(&[
         ("mainstem.unauthenticated.connections.max", "30"),
         ("connection.failed.authentication.delay.ms", "3600000"),
     ]);
-    // A tenth for this address.
+    // A tenth of the places is for this address.
     let mut silent = Peer::connect(&broker);
     assert_eq!(silent.handshake("PLAIN", 1).0, 0);
     let refuse = |count_before: u64| {
@@ -502,11 +502,11 @@ fn who_was_refused_keeps_the_seat_and_is_the_first_to_lose_it() {
 
 #[test]
 fn ten_thousand_silent_strangers_keep_no_one_out() {
-    // Those who connect would wait a second wherever the queue of the socket is full.
+    // With a full backlog of the socket, connecting would take a second.
     let broker = broker(&[("socket.listen.backlog.size", "4096")]);
     let mut inside = Peer::connect(&broker);
     assert_eq!(inside.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
-    // Those that came long ago have lost their seats.
+    // The oldest of them have lost their permits.
     let mut strangers = std::collections::VecDeque::new();
     for number in 1..=10_000 {
         strangers.push_back(TcpStream::connect(broker.address()).unwrap());
@@ -527,7 +527,7 @@ fn ten_thousand_silent_strangers_keep_no_one_out() {
 #[test]
 fn a_session_is_renewed_or_ends() {
     const SESSION_MS: i64 = 8_000;
-    // Once a second at most.
+    // At most once a second.
     const RENEWED_EVERY: Duration = Duration::from_millis(1_050);
     const RENEWALS: u32 = 8;
     let clock = ManualClock::new();
@@ -569,7 +569,7 @@ fn a_session_is_renewed_or_ends() {
     assert_eq!(count(&broker, "kafka_server_socket_server_metrics_expired_connections_killed_count"), 1);
 }
 
-/// As in Kafka: what was asked in the session is answered, and nothing that is asked after it.
+/// As in Kafka, requests from before the end of the session are answered, and none after it.
 #[test]
 fn a_fetch_that_waits_is_answered_though_its_session_ends() {
     use mainstem_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};

@@ -1,6 +1,6 @@
-//! Work that waits for the disk and is not on the data path: metadata, deletion, cold indexes. And work that would hold an
-//! event loop up: requests and answers of many items, the matching of patterns.
-//! The threads for it have shares (`turns.rs`).
+//! Work off the event loops. Some of it waits for the disk and is not on the data path: metadata, deletion, cold indexes.
+//! Other work would hold up a loop: long requests and answers, the matching of patterns. The threads for it have shares
+//! (`turns.rs`).
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ mod tests;
 pub(crate) type Blocking =
     fn(&Arc<Broker>, &RequestContext, &mut Decoder<'_>, &mut ResponseBuffer) -> Result<Handled, DecodeError>;
 
-/// A copy of a request's body, since the frame's buffer goes on to the next request. It counts against
+/// A copy of a request's body, since the buffer of the frame is used for the next request. It counts against
 /// `queued.max.request.bytes` as the frame did.
 pub(crate) struct OwnedBody {
     bytes: Vec<u8>,
@@ -33,13 +33,13 @@ pub(crate) struct OwnedBody {
 }
 
 impl OwnedBody {
-    /// Copies what a decoder has before it.
+    /// Copies the bytes that a decoder has left.
     pub(crate) fn copy(broker: &Broker, body: &Decoder<'_>) -> Self {
         let bytes = body.rest().to_vec();
         OwnedBody { _reservation: broker.net.request_memory.take(bytes.len()), bytes }
     }
 
-    /// Decodes it from its beginning.
+    /// A decoder from the beginning of the copy.
     pub(crate) fn decoder(&self) -> Decoder<'_> {
         request_decoder(&self.bytes)
     }
@@ -65,8 +65,8 @@ pub(crate) fn serve_in_background(
 pub(crate) type OnLoop =
     fn(&Arc<Broker>, RequestContext, &mut Decoder<'_>, &mut ResponseBuffer) -> Result<Handled, DecodeError>;
 
-/// Serves a request that would hold up an event loop by the same function on another thread. What its answer waits for is waited
-/// for on the loop.
+/// Serves a request that would hold up an event loop by the same function on another thread. If its answer has to
+/// wait, that wait is on the loop.
 pub(crate) fn serve_off_loop(
     broker: &Arc<Broker>,
     context: RequestContext,
@@ -78,7 +78,7 @@ pub(crate) fn serve_off_loop(
     })
 }
 
-/// Has a copy of a request's body served in the background, when it is the turn of its class.
+/// Serves a copy of a request's body in the background, when it is the turn of its class.
 fn in_turn(
     broker: &Arc<Broker>,
     context: RequestContext,
@@ -98,7 +98,7 @@ fn in_turn(
         let turn = broker.background.turn(class).await;
         let request = context.clone();
         let work = move || {
-            // Counted before the next one has its turn: it may be long until the loop takes it.
+            // The time is counted before the next one has its turn: the loop may take the answer much later.
             let _turn = turn;
             let mut out = ResponseBuffer::default();
             let handled = serve(&broker, &request, &mut body.decoder(), &mut out);

@@ -12,14 +12,14 @@ use crate::server::StartError;
 /// Sockets that are bound and not yet accepted from.
 pub(crate) struct Bound {
     pub(crate) listeners: Vec<(Endpoint, std::net::TcpListener)>,
-    /// Until it is served.
+    /// The socket for HTTP, until it is served.
     pub(crate) http: Option<std::net::TcpListener>,
-    /// For other nodes, until they are served.
+    /// The socket for other nodes, until they are served.
     pub(crate) controller: Option<std::net::TcpListener>,
     pub(crate) http_address: Option<SocketAddr>,
 }
 
-/// So many connections wait to be accepted at `mainstem.http.listener`, if the kernel allows it.
+/// The least backlog of `mainstem.http.listener`, if the kernel allows it.
 const HTTP_BACKLOG: i32 = 1_024;
 
 impl Bound {
@@ -35,7 +35,7 @@ impl Bound {
             listeners.push((endpoint.clone(), socket));
         }
         let http = config.http_listener.as_ref().map(|(host, port)| {
-            // The kernel has who comes when the queue is full wait for a second: an orchestrator would think that this node hangs.
+            // With a full queue the kernel makes a connection wait for a second: an orchestrator would think that this node hangs.
             let listen_backlog = config.network.listen_backlog.max(HTTP_BACKLOG);
             let network = NetworkConfig { listen_backlog, ..config.network.clone() };
             bind(host, *port, &network).map_err(|source| {
@@ -54,7 +54,7 @@ impl Bound {
         Ok(Bound { listeners, http, controller, http_address })
     }
 
-    /// What is advertised to clients, with the ports and the host name that only the system knows.
+    /// The addresses advertised to clients, with ports and a host name from the system where none are configured.
     pub(crate) fn advertised(&self, config: &BrokerConfig) -> Vec<Endpoint> {
         let advertise = |(open, socket): &(Endpoint, std::net::TcpListener)| {
             let mut endpoint = config.listeners.advertised_for(&open.listener).unwrap_or(open).clone();
@@ -82,7 +82,7 @@ fn bind_endpoint(endpoint: &Endpoint, config: &BrokerConfig) -> Result<std::net:
     })
 }
 
-/// Says who may come in, where that is more than processes of this host.
+/// Warns of a listener that other hosts can reach, and that asks for no login.
 fn warn_of_reach(endpoint: &Endpoint) {
     let listener = &endpoint.listener;
     match endpoint.protocol {
@@ -111,7 +111,7 @@ fn bind(host: &str, port: u16, network: &NetworkConfig) -> io::Result<std::net::
     Err(last)
 }
 
-/// Binds all addresses: those of IPv6 and IPv4 by one socket, or of IPv4 alone on a host without IPv6.
+/// Binds all addresses: those of IPv6 and IPv4 with one socket, or of IPv4 alone on a host without IPv6.
 fn bind_all(port: u16, network: &NetworkConfig) -> io::Result<std::net::TcpListener> {
     let unsupported = |error: &io::Error| matches!(error.raw_os_error(), Some(code) if [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL].map(Errno::raw_os_error).contains(&code));
     match listener::bind((Ipv6Addr::UNSPECIFIED, port).into(), network) {

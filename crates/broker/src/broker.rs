@@ -1,4 +1,4 @@
-//! What all parts of the running broker share.
+//! State that all parts of the running broker share.
 
 use std::sync::Arc;
 
@@ -27,9 +27,9 @@ use mainstem_runtime::stopping::Stopping;
 use mainstem_runtime::supervised::Panics;
 use mainstem_store::store::Store;
 
-/// What all connections and threads of this node share.
+/// State that all connections and threads of this node share.
 pub(crate) struct Broker {
-    /// This node by itself: its name, and where clients reach it.
+    /// This node by itself: its name, and its addresses for clients.
     pub(crate) local: Arc<Local>,
     /// This node in its cluster.
     pub(crate) node: Arc<Node>,
@@ -37,9 +37,9 @@ pub(crate) struct Broker {
     pub(crate) served: fn() -> Vec<ApiKey>,
     /// Bounds on what a peer may ask for.
     pub(crate) limits: Limits,
-    /// The configuration in force, with what was set while the broker runs.
+    /// The current configuration, with changes made while the broker runs.
     pub(crate) config: Arc<CurrentConfig>,
-    /// What is logged.
+    /// The levels of loggers.
     pub(crate) loggers: Loggers,
     pub(crate) clock: Clock,
     pub(crate) counters: DataCounters,
@@ -52,16 +52,16 @@ pub(crate) struct Broker {
     pub(crate) security: Security,
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) telemetry: ClientTelemetry,
-    /// The shares in the threads for work in the background.
+    /// The shares of the classes of background work.
     pub(crate) background: Classes,
-    /// Heartbeats whose topic patterns are matched in the background.
+    /// The queue of heartbeats whose topic patterns are matched in the background.
     pub(crate) pattern_matching: OneAtATime,
     /// Listeners, event loops and connections.
     pub(crate) net: Arc<Net>,
     pub(crate) stopping: Arc<Stopping>,
     pub(crate) panics: Arc<Panics>,
     pub(crate) health: Arc<Health>,
-    /// With other nodes.
+    /// The links to other nodes.
     pub(crate) cluster: Option<Arc<Cluster>>,
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainstem_store::traffic::Traffic;
 
-/// Counters of the data path. Relaxed: each is right by itself, none orders anything.
+/// Counters of the data path. They are relaxed: each is exact, and none orders other memory.
 #[derive(Default)]
 pub(crate) struct DataCounters {
     /// Record batches appended.
@@ -22,7 +22,7 @@ pub(crate) struct DataCounters {
 }
 
 impl DataCounters {
-    /// One batch of so many records and bytes was appended to a partition.
+    /// Counts a batch of so many records and bytes that was appended to a partition.
     pub(crate) fn appended(&self, traffic: &Traffic, messages: u64, bytes: usize) {
         self.batches_in.fetch_add(1, Ordering::Relaxed);
         for (total, own, by) in [
@@ -34,18 +34,18 @@ impl DataCounters {
         }
     }
 
-    /// So many bytes of a partition's records were put into an answer.
+    /// Counts bytes of a partition's records that were put into an answer.
     pub(crate) fn fetched(&self, traffic: &Traffic, bytes: usize) {
         self.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
         traffic.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// A partition of a produce request was refused.
+    /// Counts a refused partition of a produce request.
     pub(crate) fn produce_failed(&self) {
         self.failed_produces.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A partition of a fetch request was answered with an error.
+    /// Counts a partition of a fetch request that was answered with an error.
     pub(crate) fn fetch_failed(&self) {
         self.failed_fetches.fetch_add(1, Ordering::Relaxed);
     }

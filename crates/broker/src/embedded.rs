@@ -1,4 +1,4 @@
-//! A broker within a test: a free port of this host, a directory of its own that goes when it does.
+//! A broker within a test: a free port of this host, and a directory of its own that is removed at its end.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use mainstem_config::{BrokerConfig, Sources};
 
 use crate::{Loggers, Machine, ManualClock, Server, StartOptions};
 
-/// Tells the directories of one process's brokers apart.
+/// Distinguishes the directories of one process's brokers.
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
-/// A broker for tests. It stops, and its data goes, when it is dropped.
+/// A broker for tests. When it is dropped it stops, and its data are removed.
 ///
 /// ```
 /// let broker = mainstem_broker::EmbeddedBroker::start(&[("num.partitions", "4")]);
 /// assert!(broker.address().starts_with("127.0.0.1:"));
 /// ```
 pub struct EmbeddedBroker {
-    /// Some until it is dropped or stopped.
+    /// Present until it is dropped or stopped.
     server: Option<Server>,
     directory: PathBuf,
     address: String,
@@ -36,7 +36,7 @@ impl EmbeddedBroker {
         EmbeddedBroker::start_with((None, None), settings)
     }
 
-    /// The same with a clock that the test advances: nothing that the broker does after a while is done before.
+    /// The same with a clock that the test advances: timers of the broker depend on it alone.
     ///
     /// ```
     /// let clock = mainstem_broker::ManualClock::new();
@@ -50,7 +50,7 @@ impl EmbeddedBroker {
         EmbeddedBroker::start_with((None, Some(clock.clone())), settings)
     }
 
-    /// The same with its directory on another machine, which has the files where this one would.
+    /// The same with its directory on another machine, at the same path.
     #[cfg(test)]
     pub(crate) fn start_on(machine: Machine, settings: &[(&str, &str)]) -> EmbeddedBroker {
         EmbeddedBroker::start_with((Some(machine), None), settings)
@@ -63,7 +63,7 @@ impl EmbeddedBroker {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("mainstem-embedded-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        // What a killed process with the same id left there is not in use.
+        // Files of a killed process with the same id are not in use.
         let _ = std::fs::remove_dir_all(&directory);
         let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let settings: Vec<_> = settings.iter().map(own).collect();
@@ -101,7 +101,7 @@ impl EmbeddedBroker {
         self.server.as_ref().expect("it runs").broker()
     }
 
-    /// Where clients of a listener find it.
+    /// The address of a listener.
     #[cfg(test)]
     pub(crate) fn address_of(&self, listener: &str) -> std::net::SocketAddr {
         let listeners = &self.server.as_ref().expect("it runs").ready().listeners;
@@ -113,7 +113,7 @@ impl EmbeddedBroker {
         self.server.as_ref().expect("it runs").ready().http
     }
 
-    /// Where clients find it, as HOST:PORT.
+    /// The address for clients, as HOST:PORT.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -123,13 +123,14 @@ impl Drop for EmbeddedBroker {
     fn drop(&mut self) {
         let mut panic = None;
         if let Some(server) = self.server.take() {
-            // Not on a thread that panics: who locks a coordinator there ends the process, and the test would not say why it fails.
+            // It is dropped on another thread: on a thread that panics, a locked coordinator would end the process, and the test would
+            // not say why it fails.
             panic = std::thread::scope(|scope| {
                 let stopped = scope.spawn(move || server.stop(&AtomicBool::new(true), &mut |_, _| {}));
                 stopped.join().err()
             });
         }
-        // What cannot be removed stays in the directory for temporary files, which the system cleans.
+        // Files that cannot be removed stay in the directory for temporary files, which the system cleans.
         let _ = std::fs::remove_dir_all(&self.directory);
         if let Some(panic) = panic.filter(|_| !std::thread::panicking()) {
             std::panic::resume_unwind(panic);

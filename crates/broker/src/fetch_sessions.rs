@@ -1,7 +1,7 @@
-//! Fetch sessions (KIP-227): what a consumer fetches is remembered, so that each request names only what changed.
+//! Fetch sessions (KIP-227): the partitions of a consumer are remembered, so that each request names only changes.
 //!
-//! Pure: no clock, no I/O. A session belongs to one principal's consumer, and its id is random: none finds another's; its partitions rotate, so that those which
-//! come late in a full response come first in the next.
+//! Pure: no clock, no I/O. A session belongs to one principal, and its id is random, so that others cannot find it.
+//! Its partitions rotate, so that those at the end of a full response come first in the next.
 
 use std::sync::Arc;
 
@@ -19,32 +19,32 @@ const INITIAL_EPOCH: i32 = 0;
 /// Epoch that closes a session, or asks for none.
 const FINAL_EPOCH: i32 = -1;
 
-/// A session that was not used for this long may make room for another (as Kafka's `min.incremental.fetch...`).
+/// Time without a request after which a session may be evicted for another (as Kafka's `min.incremental.fetch...`).
 const EVICTION_MS: u64 = 120_000;
 
-/// Partitions that all sessions together remember, about 100 bytes each. A client for which there is no room names its
+/// The most partitions in all sessions together, about 100 bytes each. A client without a session names its
 /// partitions in every request.
 const PARTITIONS_MAX: usize = 200_000;
 
-/// How a request names a topic: by name up to version 12, by id from 13.
+/// The key of a topic in a request: its name up to version 12, its id from 13.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum TopicKey {
     Name(Arc<str>),
     Id(Uuid),
 }
 
-/// One partition that is wanted, as the client last described it.
+/// A partition of a session, as the client last described it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wanted {
     /// First offset.
     pub(crate) offset: i64,
-    /// Bytes at most.
+    /// The most bytes of it.
     pub(crate) bytes_max: i32,
     /// The leader epoch that the client knows, if it does.
     pub(crate) current_leader_epoch: LeaderEpoch,
     /// The epoch of the record before `offset`, if the client knows it.
     pub(crate) last_fetched_epoch: LeaderEpoch,
-    /// What the client has seen last; -1: it has to be sent again.
+    /// The state that the client has seen last; -1 if it has to be sent again.
     sent: Sent,
 }
 
@@ -56,7 +56,7 @@ struct Sent {
 
 const NOTHING_SENT: Sent = Sent { high_watermark: -1, log_start_offset: -1 };
 
-/// A map that keeps its order, hashed fast and with a seed of this process: every fetch looks its partitions up.
+/// A map with an order, hashed fast and with a seed of this process: every fetch looks up its partitions.
 type IndexMap<K, V> = indexmap::IndexMap<K, V, RandomState>;
 
 /// A partition by its topic.
@@ -66,35 +66,35 @@ pub(crate) type Key = (TopicKey, i32);
 pub(crate) struct Session {
     /// Its id, above 0.
     pub(crate) id: i32,
-    /// Whose it is.
+    /// Its principal.
     principal: Arc<str>,
     epoch: i32,
     by_id: bool,
     partitions: IndexMap<Key, Wanted>,
-    /// Where the next response begins.
+    /// The rank of the partition with which the next response begins.
     start: usize,
 }
 
-/// What a request wants, after its session is consulted.
+/// The partitions of a request, with those of its session.
 pub(crate) struct Plan {
     /// The session that the response belongs to.
     pub(crate) session: Option<Arc<Mutex<Session>>>,
-    /// Whether the response leaves out what has not changed.
+    /// True if the response leaves out partitions without changes.
     pub(crate) incremental: bool,
-    /// In the order in which they are read.
+    /// The partitions, in the order in which they are read.
     pub(crate) partitions: Vec<(Key, Wanted)>,
-    /// Rank in the session of the first of them; the others follow it, round the end.
+    /// Rank in the session of the first of them. The others follow it, and wrap around the end.
     start: usize,
 }
 
 impl Plan {
-    /// The id that goes into the response.
+    /// The session id in the response.
     pub(crate) fn session_id(&self) -> i32 {
         self.session.as_ref().map_or(NO_SESSION, |session| session.lock().id)
     }
 
-    /// Notes in the session, if there is one, what the answer would tell of the partition of a rank in the plan. Whether that is
-    /// worth telling.
+    /// Notes in the session, if there is one, the answer for the partition at a rank of the plan. Returns true if the
+    /// answer has to be sent.
     pub(crate) fn note_answer(&self, rank: usize, answer: Answer) -> bool {
         let Some(session) = &self.session else { return true };
         let place = (self.start + rank) % self.partitions.len();
@@ -112,26 +112,26 @@ struct Slot {
 /// All sessions of a broker, at most `max.incremental.fetch.session.cache.slots`.
 pub(crate) struct FetchSessions {
     slots: HashMap<i32, Slot>,
-    /// Partitions that all sessions remember.
+    /// The number of partitions in all sessions.
     partitions: usize,
     max: usize,
-    /// Makes random bits, of which ids are.
+    /// The source of random bits for ids.
     random: fn() -> u32,
 }
 
 impl FetchSessions {
-    /// An empty cache. Ids are random, so that neither an old client's id nor a guess is taken for a session.
+    /// An empty cache. Ids are random, so that neither an old client's id nor a guess matches a session.
     pub(crate) fn new(max: usize, random: fn() -> u32) -> Self {
         FetchSessions { slots: HashMap::default(), partitions: 0, max, random }
     }
 
-    /// Sessions that are open.
+    /// The number of open sessions.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Reads a request against its session. `by_id`: the request's version names topics by id. Another principal's session
-    /// is none.
+    /// Reads a request with its session. `by_id`: the request's version names topics by id. A session of another
+    /// principal counts as none.
     ///
     /// # Errors
     /// `FETCH_SESSION_ID_NOT_FOUND`, `INVALID_FETCH_SESSION_EPOCH`, `FETCH_SESSION_TOPIC_ID_ERROR`.
@@ -151,7 +151,7 @@ impl FetchSessions {
                 if is_theirs {
                     self.close(request.session_id);
                 }
-                // A partition that is named twice counts once, as Kafka has it: each place costs a registration.
+                // A partition that is named twice counts once, as in Kafka: each entry costs a registration.
                 let partitions: IndexMap<_, _> = wanted(&request.topics, by_id).collect();
                 let partitions = Vec::from_iter(partitions);
                 let opens = request.session_epoch == INITIAL_EPOCH && !partitions.is_empty();
@@ -185,28 +185,28 @@ impl FetchSessions {
         let before = std::mem::replace(&mut slot.size, session.partitions.len());
         self.partitions = self.partitions - before + slot.size;
         if self.partitions > PARTITIONS_MAX && slot.size > before {
-            // The client opens a full one, for which there is room or not.
+            // The client opens a full session, which may or may not fit.
             self.close(request.session_id);
             return Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
         }
         let (start, partitions) = session.in_turn();
         drop(session);
         if partitions.is_empty() {
-            // The client learns from the answer, which names no session, that this one is closed.
+            // The answer names no session, so that the client learns that this one is closed.
             self.close(request.session_id);
             return Ok(Plan { session: None, incremental: false, partitions, start });
         }
         Ok(Plan { session: Some(shared), incremental: true, partitions, start })
     }
 
-    /// Closes a session; whether there was one.
+    /// Closes a session. Returns true if there was one.
     pub(crate) fn close(&mut self, id: i32) -> bool {
         let closed = self.slots.remove(&id);
         self.partitions -= closed.as_ref().map_or(0, |slot| slot.size);
         closed.is_some()
     }
 
-    /// Opens a session if there is room, or one that may go.
+    /// Opens a session if there is space, or if another one may be evicted.
     fn open(
         &mut self,
         partitions: &[(Key, Wanted)],
@@ -236,7 +236,7 @@ impl FetchSessions {
         Some(session)
     }
 
-    /// Removes the longest unused session, or one that is smaller than the new one and no longer young.
+    /// Evicts the session that is unused for the longest time, or one that is smaller than the new one and no longer young.
     fn evict(&mut self, size: usize, now_ms: u64) -> bool {
         let unused = self.slots.iter().min_by_key(|(_, slot)| slot.used_ms);
         let unused = unused.filter(|(_, slot)| now_ms.saturating_sub(slot.used_ms) > EVICTION_MS);
@@ -273,15 +273,15 @@ impl Session {
         }
     }
 
-    /// The partitions, beginning behind the last one that had data in the response before, whose rank comes first.
+    /// The partitions, beginning behind the last one with data in the last response. The rank of the first comes with them.
     fn in_turn(&self) -> (usize, Vec<(Key, Wanted)>) {
         let start = self.start.min(self.partitions.len());
         let (first, rest) = (self.partitions.iter().skip(start), self.partitions.iter().take(start));
         (start, first.chain(rest).map(|(key, wanted)| (key.clone(), wanted.clone())).collect())
     }
 
-    /// Notes what a partition's answer would tell, and says whether that is worth telling: records, an error, or
-    /// ends that moved. It is looked for where another partition is at its place by now.
+    /// Notes a partition's answer. Returns true if it has to be sent: it has records, an error, or ends that moved.
+    /// The partition is searched if another one is at its place by now.
     fn note_answer(&mut self, key: &Key, place: usize, answer: Answer) -> bool {
         let is_there = self.partitions.get_index(place).is_some_and(|(there, _)| there == key);
         let index = if is_there { Some(place) } else { self.partitions.get_index_of(key) };
@@ -289,7 +289,7 @@ impl Session {
         let wanted = &mut self.partitions[index];
         let now = Sent { high_watermark: answer.high_watermark, log_start_offset: answer.log_start_offset };
         let moved = wanted.sent != now;
-        // After an error the client is sent the ends again, whatever they are.
+        // After an error the client gets the ends again, whatever they are.
         wanted.sent = if answer.is_error { NOTHING_SENT } else { now };
         if answer.has_records {
             self.start = index + 1;
@@ -298,11 +298,11 @@ impl Session {
     }
 }
 
-/// What a response would say of one partition.
+/// The answer for one partition.
 pub(crate) struct Answer {
-    /// It has bytes of records.
+    /// True if it has records.
     pub(crate) has_records: bool,
-    /// It has an error or a diverging epoch.
+    /// True if it has an error or a diverging epoch.
     pub(crate) is_error: bool,
     /// The high watermark.
     pub(crate) high_watermark: i64,
@@ -370,7 +370,7 @@ mod tests {
         "User:alice".into()
     }
 
-    /// Different numbers, the first of them no id.
+    /// Different numbers, the first of which is no valid id.
     fn random() -> u32 {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);

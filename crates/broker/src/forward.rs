@@ -1,6 +1,6 @@
-//! Requests that only the metadata leader can serve, handed on to it as they came: with their principal, listener and
-//! client, and authorised there. What the node that was asked would deny altogether, it denies itself: it does not go
-//! anywhere. The node that was asked answers once it knows of the result itself.
+//! Requests that only the metadata leader can serve, forwarded as they came: with their principal, listener and
+//! client, and authorised there. A request that this node would deny altogether is denied here. This node answers
+//! once it knows the result itself.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use mainstem_node::cluster::Cluster;
 use mainstem_node::cluster::calls::Who;
 use mainstem_requests::context::{Denial, Operation, RequestContext, Resource, permits};
 
-/// Whether an API is served by the metadata leader alone.
+/// Returns true if only the metadata leader serves an API.
 pub(crate) fn is_forwarded(api: ApiKey) -> bool {
     matches!(
         api,
@@ -42,7 +42,7 @@ pub(crate) fn is_forwarded(api: ApiKey) -> bool {
     )
 }
 
-/// Serves a request here if this node decides, or has the metadata leader serve it. `body` is what `decoder` has before it.
+/// Serves a request here if this node decides, or forwards it to the metadata leader. `body` is the part that `decoder` has left.
 ///
 /// # Errors
 /// When the body is malformed.
@@ -57,7 +57,7 @@ pub(crate) fn serve(
     if is_of_this_node(context, decoder) || is_denied(broker, context, decoder) {
         return serve(broker, context, decoder, out);
     }
-    // Where this node decides, it looks at its listeners as well.
+    // If this node decides, it checks its listeners as well.
     if !broker.controller.decides()
         && let Some(refused) = refuse_unusable(broker, context, decoder, out)?
     {
@@ -68,18 +68,18 @@ pub(crate) fn serve(
         Some(response) => {
             out.bytes.extend_from_slice(&response);
             if context.api == ApiKey::IncrementalAlterConfigs {
-                // As where this node decides.
+                // The same as if this node decides.
                 broker.security.read_stores_again();
             }
             Ok(Handled::Answered)
         }
-        // This node decides by now, or the answer says what is wrong.
+        // This node decides by now, or the answer has the error.
         None => serve(broker, context, decoder, out),
     }
 }
 
-/// Answers a request that sets what a listener of this node could not use; none if it does not. Clients send the settings of a node
-/// to that node.
+/// Refuses a request with settings that a listener of this node could not use; none if it could. Clients send the
+/// settings of a node to that node.
 fn refuse_unusable(
     broker: &Broker,
     context: &RequestContext,
@@ -96,9 +96,9 @@ fn refuse_unusable(
     }
 }
 
-/// What the rules of this node deny of what a request is about: the metadata leader, which may know other rules by now, denies
-/// it as well, and answers for each part. A topic that is named by an id that this node does not know has no name to
-/// judge by.
+/// The resources of a request that this node's rules deny. The metadata leader, which may know other rules by now,
+/// denies them as well, and answers for each part. A topic with an id that this node does not know has no name to
+/// check.
 fn denied_here(broker: &Broker, context: &RequestContext, decoder: &Decoder<'_>) -> BTreeSet<Denial> {
     let mut denied = BTreeSet::new();
     if context.connection.authorization.is_none() {
@@ -148,18 +148,18 @@ fn denied_here(broker: &Broker, context: &RequestContext, decoder: &Decoder<'_>)
             let named = named.filter_map(|one| authorized_as(broker, context, one).ok());
             named.for_each(|resource| judge(Operation::AlterConfigs, resource));
         }
-        // What is about the cluster is denied altogether, or not.
+        // A request about the cluster is denied altogether, or not.
         _ => {}
     }
     denied
 }
 
-/// Whether everything that a request asks for is denied by what this node knows.
+/// Returns true if this node's rules deny all of a request.
 fn is_denied(broker: &Broker, context: &RequestContext, decoder: &Decoder<'_>) -> bool {
     let version = context.version;
     let may = |operation, resource: Resource<'_>| permits(context, operation, resource);
     let may_on_cluster = |operation| may(operation, Resource::Cluster);
-    // A request that is malformed is refused where it is served.
+    // A malformed request is refused where it is served.
     match context.api {
         ApiKey::AlterClientQuotas => !may_on_cluster(Operation::AlterConfigs),
         ApiKey::DescribeQuorum => !may_on_cluster(Operation::Describe),
@@ -179,7 +179,7 @@ fn is_denied(broker: &Broker, context: &RequestContext, decoder: &Decoder<'_>) -
             all::<DeleteTopicsRequest<'_>>(decoder, version, |request| {
                 let by_name = request.topics.iter().map(|topic| topic.name.as_deref());
                 let names = by_name.chain(request.topic_names.iter().map(|name| Some(&**name)));
-                // Who may describe a topic learns of the leader that it is not there.
+                // A client that may describe a topic learns from the leader that it does not exist.
                 none(names, |name| {
                     name.is_none_or(|name| {
                         may(Operation::Delete, Resource::Topic(name))
@@ -206,18 +206,18 @@ fn is_denied(broker: &Broker, context: &RequestContext, decoder: &Decoder<'_>) -
     }
 }
 
-/// What a request says, without taking it.
+/// Returns the result of `is_denied` for a decoded copy of a request; false if it is malformed.
 fn all<'a, M: Message<'a>>(decoder: &Decoder<'a>, version: i16, is_denied: impl FnOnce(M) -> bool) -> bool {
     M::decode(&mut decoder.clone(), version).is_ok_and(is_denied)
 }
 
-/// Whether there are some, and none of them is allowed.
+/// Returns true if there are items, and none of them is allowed.
 fn none<T>(named: impl Iterator<Item = T>, is_allowed: impl FnMut(T) -> bool) -> bool {
     let mut named = named.peekable();
     named.peek().is_some() && !named.any(is_allowed)
 }
 
-/// Levels of loggers are no metadata: the node that was asked has them.
+/// Returns true for levels of loggers. They are not metadata, so that this node alters them itself.
 fn is_of_this_node(context: &RequestContext, decoder: &Decoder<'_>) -> bool {
     if context.api != ApiKey::IncrementalAlterConfigs {
         return false;
@@ -227,7 +227,7 @@ fn is_of_this_node(context: &RequestContext, decoder: &Decoder<'_>) -> bool {
         .is_ok_and(|request| request.resources.iter().all(|resource| resource.resource_type == BROKER_LOGGER))
 }
 
-/// Serves a request that another node handed on, if this one decides; `in_background` is the table of what can be.
+/// Serves a request that another node has forwarded, if this one decides. `in_background` is the table of APIs that can be served.
 pub(crate) fn serve_here(
     broker: &Arc<Broker>,
     in_background: fn(ApiKey) -> Option<Blocking>,
@@ -285,7 +285,7 @@ mod tests {
         }
     }
 
-    /// What the metadata leader answers for each topic, where its own rules allow all.
+    /// The metadata leader's answer for each topic, if its own rules allow all.
     fn served(denied: BTreeSet<Denial>, names: &[&str]) -> Vec<(String, ErrorCode)> {
         let embedded = EmbeddedBroker::start(&[]);
         let response = serve_here(embedded.broker(), crate::api::in_background, &who(denied), &create(names))
@@ -329,7 +329,7 @@ mod tests {
         let denied = [
             of(Operation::Create, Resource::Cluster),
             of(Operation::Create, Resource::Topic("denied")),
-            // Another operation, and another kind of resource of that name.
+            // Denials of another operation, and of another type of resource with that name.
             of(Operation::Delete, Resource::Topic("allowed")),
             of(Operation::Create, Resource::Group("allowed")),
         ];
@@ -340,7 +340,7 @@ mod tests {
             served_in_part,
             [("allowed".to_owned(), ErrorCode::NONE), ("denied".to_owned(), denied_topic)]
         );
-        // Who may create on the cluster may create every topic.
+        // A principal that may create on the cluster may create every topic.
         let on_cluster = denied[1..].iter().cloned().collect();
         assert!(served(on_cluster, &names).iter().all(|(_, error)| *error == ErrorCode::NONE));
     }

@@ -1,9 +1,9 @@
-//! Nodes with empty directories become a cluster: they agree on its id, and on which directory is whose.
+//! Nodes with empty directories become a cluster: they agree on its id, and on the directory of each node.
 //!
-//! A node without a cluster's id asks all of `controller.quorum.voters`. It joins the cluster that another one has. If all
-//! say that they have none, and name the same nodes, the one with the lowest id makes the cluster's id; when all others
-//! have taken it on, it writes who has which directory ([`Founding`]), and the others write the same. Only then does a
-//! node vote. With one node missing nothing is founded.
+//! A node without a cluster's id asks all of `controller.quorum.voters`. It joins a cluster that another one has. If
+//! all say that they have none, and name the same nodes, the one with the lowest id makes the cluster's id. When all
+//! others have taken that id, it writes the directory of each node ([`Founding`]), and the others write the same.
+//! Only then does a node vote. With one node missing nothing is founded.
 //!
 //! ```text
 //!  Empty ──all empty (lowest id), or another has an id──▶ Named ──all named (lowest id), or another has founded──▶ Founded
@@ -38,54 +38,54 @@ use mainstem_runtime::random;
 use own_address::OwnAddress;
 pub(crate) use record::{Founding, check_alone};
 
-/// Bytes of the largest statement that is read, and of the largest record of a founding.
+/// The most bytes of a statement, and of the record of a founding.
 const BYTES_MAX: usize = 64 << 10;
 
 /// The beginning of the first frame of a connection that asks about a founding.
 const MAGIC: &[u8; 4] = b"MSF1";
 
-/// Time that a node that is asked may take.
+/// The longest wait for the answer of a node.
 const ANSWER_TIME: Duration = Duration::from_millis(1_000);
 
-/// Time between two rounds of questions.
+/// The pause between two rounds of questions.
 const ROUND: Duration = Duration::from_millis(100);
 
-/// Time between two reports of which nodes are missing.
+/// The interval between two reports of missing nodes.
 const SAID_EVERY: Duration = Duration::from_secs(5);
 
-/// Connections that are answered at the same time.
+/// The most connections that are answered at the same time.
 const ANSWERED_MAX: usize = 128;
 
 /// The outcome of asking all nodes.
 struct Asked {
-    /// The statements of those that answer, without this one.
+    /// The statements of the nodes that answered, without this one.
     others: BTreeMap<i32, Statement>,
     /// The reason for which this node has not answered itself.
     own_fault: Option<String>,
 }
 
-/// This node while it becomes one of a cluster, and what it answers to others for as long as it lives.
+/// This node while it becomes one of a cluster, and its answers to others for as long as it lives.
 pub(crate) struct Founder {
     quorum: Quorum,
     own: Mutex<Statement>,
-    /// Raised at the end.
+    /// True at the end.
     is_over: AtomicBool,
-    /// Connections whose first frame is waited for. For a newcomer beyond their number goes the one that has waited for
-    /// the longest time: of its address, or of all.
+    /// Connections whose first frame has not arrived. Beyond their maximum, a new one replaces the one that has
+    /// waited for the longest time: of its address, or of all.
     answering: Mutex<Permits<TcpStream>>,
     next_id: AtomicU64,
-    /// The proof that is asked of connections.
+    /// The authentication of connections between nodes.
     gate: Arc<NodeGate>,
-    /// The reasons for which nodes could not be asked, as they were reported last.
+    /// The reasons why nodes could not be asked, as last reported.
     said: Mutex<BTreeMap<i32, String>>,
-    /// The place of the cause for which the start waits.
+    /// The cause for which the start waits.
     awaited: Arc<Awaited>,
     /// The receiver of other nodes' links, once there is one.
     links: OnceLock<Arc<Links>>,
 }
 
 impl Founder {
-    /// A node that has not answered another one yet.
+    /// A node that has not answered other nodes yet.
     pub(crate) fn new(
         quorum: &Quorum,
         node: i32,
@@ -101,12 +101,12 @@ impl Founder {
         Arc::new(Founder { quorum, own, is_over, answering, next_id, gate, said, awaited, links })
     }
 
-    /// Gives the links of other nodes to these from now on.
+    /// Gives links of other nodes to these from now on.
     pub(crate) fn hand_on_to(&self, links: &Arc<Links>) {
         let _ = self.links.set(links.clone());
     }
 
-    /// The proof that nodes ask of each other.
+    /// The authentication between nodes.
     pub(crate) fn gate(&self) -> &Arc<NodeGate> {
         &self.gate
     }
@@ -169,7 +169,7 @@ impl Founder {
         Ok(founding)
     }
 
-    /// Asks the others, round by round, until there is a step of which `take` makes something.
+    /// Asks the others, round by round, until `take` returns a result for a step.
     fn run<T>(
         &self,
         is_broken_off: &dyn Fn() -> bool,
@@ -220,7 +220,7 @@ impl Founder {
         }
     }
 
-    /// Says which nodes a new cluster waits for; of those that do not answer, since when and why.
+    /// The message about nodes that a new cluster waits for; for those that do not answer, since when and why.
     fn describe_missing(&self, missing: &[i32]) -> String {
         if missing.is_empty() {
             return "all nodes of the new cluster answer, and agree on who has which directory".to_owned();
@@ -234,7 +234,7 @@ impl Founder {
         )
     }
 
-    /// Asks all nodes. This node asks itself, too: another process with its id may be there, or no one.
+    /// Asks all nodes, this one included: at its address another process with its id may answer, or none.
     fn ask_all(&self) -> Result<Asked, FoundingError> {
         let own = self.own.lock().clone();
         let (mut others, mut own_fault) = (BTreeMap::new(), None);
@@ -242,12 +242,12 @@ impl Founder {
             let statement = match self.ask(voter) {
                 Ok(statement) => statement,
                 Err(error) => {
-                    // Of this node itself there is a sentence of its own.
+                    // This node itself has a sentence of its own.
                     if voter.id != own.node {
                         self.awaited.not_reached(voter, &error, self.gate.clock().mono_ms());
                     }
                     self.say(voter, &error);
-                    // Where it answers, and does not believe itself, that was said.
+                    // A node that answers and refuses itself was reported.
                     if voter.id == own.node && error.kind() != io::ErrorKind::InvalidData {
                         own_fault = Some(error.to_string());
                     }
@@ -293,7 +293,7 @@ impl Founder {
         serde_json::from_slice(&answer).map_err(io::Error::other)
     }
 
-    /// Says why a node refuses this one, or is refused. Once: what goes on is not said again.
+    /// Reports why a node refuses this one, or is refused. A reason that lasts is reported once.
     fn say(&self, voter: &Voter, error: &io::Error) {
         if error.kind() != io::ErrorKind::InvalidData {
             return;
@@ -363,7 +363,7 @@ mod tests {
         assert!(matches!(alone, Err(FoundingError::Several { .. })), "{alone:?}");
     }
 
-    /// The others answer, and miss this node: without this it would wait for them in silence.
+    /// The others answer, and miss this node. Without this message it would wait for them in silence.
     #[test]
     fn a_node_that_others_cannot_reach_at_its_address_says_so() {
         let bound: Vec<_> = (0..2).map(|_| bound()).collect();

@@ -1,4 +1,4 @@
-//! The broker as the node that the gate between nodes belongs to.
+//! The broker as the node behind the gate between nodes.
 
 use std::sync::{Arc, Weak};
 
@@ -13,7 +13,7 @@ use mainstem_listener_security::decoy_secret;
 pub(crate) struct AskBroker(Weak<Broker>);
 
 impl AskBroker {
-    /// Asks this broker, and does not keep it alive.
+    /// Uses this broker without keeping it alive.
     pub(crate) fn of(broker: &Arc<Broker>) -> Arc<dyn GateNode> {
         Arc::new(AskBroker(Arc::downgrade(broker)))
     }

@@ -1,4 +1,4 @@
-//! What an orchestrator may ask of this node: where it is between start and stop, and which of its threads have died.
+//! Health of this node for an orchestrator: its phase between start and stop, and threads that have died.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use mainstem_runtime::supervised::Panics;
 use mainstem_store::opening::OpeningProgress;
 use mainstem_store::store::Store;
 
-/// Where a node is between its start and its end.
+/// The phase of a node between its start and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Directories are opened, the metadata is read.
@@ -22,11 +22,11 @@ pub(crate) enum Phase {
     Recovering,
     /// Clients are served.
     Serving,
-    /// Clients are let go, logs are synced.
+    /// Clients are disconnected, logs are synced.
     Stopping,
 }
 
-/// What is known apart from the partitions.
+/// Health apart from that of the partitions.
 pub(crate) struct Health {
     phase: Mutex<Phase>,
     panics: Arc<Panics>,
@@ -36,7 +36,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// That of a node which begins to start.
+    /// The health of a node that begins to start.
     pub(crate) fn new(
         panics: Arc<Panics>,
         opening: Arc<OpeningProgress>,
@@ -46,22 +46,22 @@ impl Health {
         Health { phase: Mutex::new(Phase::Starting), panics, opening, awaited, clock }
     }
 
-    /// The node is there now.
+    /// Enters a phase.
     pub(crate) fn enter(&self, phase: Phase) {
         *self.phase.lock() = phase;
     }
 
-    /// Whether the start is to be broken off.
+    /// Returns true if the start is to be interrupted.
     pub(crate) fn is_broken_off(&self) -> bool {
         self.opening.is_broken_off()
     }
 
-    /// The place of the cause for which the start waits.
+    /// The cause for which the start waits.
     pub(crate) fn awaited(&self) -> &Arc<Awaited> {
         &self.awaited
     }
 
-    /// What `/health` answers, and whether that is good news.
+    /// The answer of `/health`, with true if the node is healthy.
     pub(crate) fn report(&self, serving: Option<&Serving<'_>>) -> (bool, Value) {
         let phase = *self.phase.lock();
         match (phase, serving) {
@@ -95,7 +95,7 @@ impl Health {
     }
 }
 
-/// The parts of a broker that serves, as far as its health goes.
+/// The parts of a serving broker that its health depends on.
 pub(crate) struct Serving<'a> {
     /// Log directories.
     pub(crate) store: &'a Store,
@@ -106,8 +106,9 @@ pub(crate) struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    /// Of a node in a cluster also whether it may be stopped without harm. A certificate that expires, or has, is no reason to
-    /// start a node again or to send its clients away: those that are connected are served.
+    /// The report. For a node in a cluster it also says whether the node may be stopped without harm. An expired
+    /// certificate, or one that is about to expire, is no reason to restart a node or to send its clients away:
+    /// existing connections are served.
     fn report(&self) -> Value {
         let mut report = match self.cluster.map(Cluster::may_stop) {
             None => json!({ "status": "ok" }),
@@ -159,7 +160,7 @@ mod tests {
         assert!(answer.contains("sweeper") && answer.contains("nothing is swept"), "{answer}");
     }
 
-    /// What `/health` answers, with its head.
+    /// The answer of `/health`, with its head.
     fn health(http: SocketAddr) -> String {
         let mut stream = TcpStream::connect(http).expect("it listens");
         let request = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";

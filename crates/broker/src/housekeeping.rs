@@ -1,5 +1,5 @@
-//! Work that has to be done now and then: that of the store, snapshots of the metadata, key stores, memory. One thread, since most of it may
-//! wait for the disk.
+//! Periodic work: that of the store, snapshots of the metadata, key stores, memory. It has one thread, since most of
+//! it may wait for the disk.
 
 use std::io;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use mainstem_runtime::heap::Trimming;
 use mainstem_runtime::supervised::{self, Role};
 use mainstem_store::upkeep::{Every, Upkeep};
 
-/// Interval between two looks whether something is due. `flush.ms` and `file.delete.delay.ms` are as exact as this.
+/// The interval of checks for due work. `flush.ms` and `file.delete.delay.ms` are as exact as this.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Interval between two looks whether the key stores of listeners have changed, and what the log has to say of certificates and
+/// The interval of checks whether the key stores of listeners have changed, and of log lines about certificates and
 /// denials.
 const SECURITY_INTERVAL_MS: u64 = 10_000;
 
-/// Interval between two looks whether much memory was freed.
+/// The interval of checks whether much memory was freed.
 const TRIM_INTERVAL_MS: u64 = 2_000;
 
-/// The thread, and the way to end it.
+/// The thread, with a way to end it.
 pub(crate) struct Housekeeping {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: mainstem_runtime::sync::Thread,
@@ -57,7 +57,7 @@ impl Housekeeping {
         Ok(Housekeeping { stop, thread })
     }
 
-    /// Ends the thread after what it is doing.
+    /// Ends the thread after its current work.
     pub(crate) fn stop(self) {
         let (stopped, changed) = &*self.stop;
         *stopped.lock() = true;
@@ -94,7 +94,7 @@ impl Rounds {
         if self.trim.is_due(now) {
             self.trimming.look();
         }
-        // The longest, and what waits for disks.
+        // This is the longest part, which waits for disks.
         self.upkeep.run(&broker.store, broker.controller.log());
     }
 }

@@ -3,9 +3,9 @@
 //! [`Server::start`] takes a configuration and runs a broker in this process until [`Server::stop`].
 //!
 //! A request is read, served and answered on the thread that read it: connection (`mainstem-net`) to dispatch
-//! (`api/dispatch.rs`) to its API (`api/`) to the partition (`mainstem-store`) and back. A request that has to wait (a
-//! long poll, a produce with acks=all, a join) is a future that its connection polls. What waits for the disk on a
-//! path that is not the data's runs on a thread of its own (`background.rs`).
+//! (`api/dispatch.rs`) to its API (`api/`) to the partition (`mainstem-store`) and back. A request that has to wait
+//! (a long poll, a produce with acks=all, a join) is a future that its connection polls. Work that waits for the disk
+//! off the data path runs on a thread of its own (`background.rs`).
 //!
 //! Architecture invariant: decisions about groups and metadata are made in `mainstem-coordination`, decisions about a
 //! partition's files in `mainstem-log`; this crate carries them out.

@@ -5,8 +5,8 @@ use mainstem_config::describe::DescribedConfig;
 use mainstem_config::loggers::LoggerLevels;
 use parking_lot::Mutex;
 
-/// What is logged, as clients see and change it (`kafka-configs --entity-type broker-loggers`). Who installs the
-/// subscriber of `tracing` says what its levels are and how they are put into force.
+/// The levels of loggers, as clients see and change them (`kafka-configs --entity-type broker-loggers`). The program
+/// that installs the subscriber of `tracing` gives the levels, and a function that applies them.
 pub struct Loggers {
     levels: Mutex<LoggerLevels>,
     put_into_force: Box<dyn Fn(&LoggerLevels) + Send + Sync>,
@@ -14,7 +14,7 @@ pub struct Loggers {
 }
 
 impl Loggers {
-    /// The levels at start; `put_into_force` is called with those after each change, by one thread at a time.
+    /// The levels at start. `put_into_force` is called with the new ones after each change, by one thread at a time.
     pub fn new(levels: LoggerLevels, put_into_force: impl Fn(&LoggerLevels) + Send + Sync + 'static) -> Self {
         Loggers {
             levels: Mutex::new(levels),
@@ -23,18 +23,18 @@ impl Loggers {
         }
     }
 
-    /// Says how many lines could not be written so far, for the metrics.
+    /// Sets the source of the number of lost lines, for the metrics.
     #[must_use]
     pub fn with_lines_lost(self, lines_lost: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Loggers { lines_lost: Box::new(lines_lost), ..self }
     }
 
-    /// Lines that could not be written so far.
+    /// The number of lines that could not be written so far.
     pub(crate) fn lines_lost(&self) -> u64 {
         (self.lines_lost)()
     }
 
-    /// All loggers with the level that counts for each.
+    /// All loggers with their effective levels.
     pub(crate) fn describe(&self) -> Vec<DescribedConfig> {
         self.levels.lock().describe()
     }

@@ -1,4 +1,4 @@
-//! The exposition of what the broker counts, for Prometheus.
+//! The broker's metrics for Prometheus.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ mod telemetry;
 
 pub(crate) use authentication::METRICS_LISTENER;
 
-/// A counter's value as Prometheus has it.
+/// A counter's value as a number of Prometheus.
 fn load(counter: &AtomicU64) -> f64 {
     counter.load(Ordering::Relaxed) as f64
 }
@@ -136,10 +136,10 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     text.into_text()
 }
 
-/// A metric of each partition: its name, what it means, and where it is taken from.
+/// A metric of each partition: its name, its meaning, and its source.
 type Column = (&'static str, &'static str, fn(&Ends) -> i64);
 
-/// Which partitions have series is the same at each look.
+/// Sorts topics by name, so that each scrape has the series of the same partitions.
 fn by_name(mut topics: Vec<Arc<Topic>>) -> Vec<Arc<Topic>> {
     topics.sort_by(|a, b| a.name.cmp(&b.name));
     topics

@@ -1,4 +1,4 @@
-//! A node that is asked by others.
+//! A node that other nodes send requests.
 
 use mainstem_log::TransactionMarker;
 use mainstem_node::answers::write_markers;
@@ -31,7 +31,7 @@ fn the_leader_of_a_partition_judges_who_wants_it_to_hand_over() {
     assert_eq!((may(Some(&of("User:admin"))), may(None)), (Ok(()), Ok(())));
 }
 
-/// A node that was started just now takes questions before it knows of any topic.
+/// A node answers soon after its start, before it knows any topic.
 #[test]
 fn that_a_partition_is_gone_is_no_answer_to_another_node() {
     let embedded = EmbeddedBroker::start(&[]);

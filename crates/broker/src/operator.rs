@@ -1,11 +1,11 @@
 //! The operator's HTTP listener: `/metrics` for Prometheus and `/health`.
 //!
-//! It has a thread of its own and is there before the logs are recovered: whatever keeps the event loops busy, `/health`
-//! is answered. It takes no lock that is held while something waits for the disk. `/metrics` does, and is made on another
-//! thread, one at a time.
+//! It has a thread of its own, from before the recovery of the logs on: however busy the event loops are, `/health`
+//! is answered. `/health` takes no lock that is held during a wait for the disk. `/metrics` does, and is made on
+//! another thread, one at a time.
 //!
-//! With `mainstem.http.authentication` it speaks TLS, and shows who proves nothing no more of `/health` than its status.
-//! Passwords are checked on a thread of their own, of low priority.
+//! With `mainstem.http.authentication` it speaks TLS. A client without credentials sees only the status of `/health`.
+//! A thread of its own, of low priority, checks passwords.
 
 mod passwords;
 
@@ -40,14 +40,14 @@ pub(crate) struct Operator {
     thread: Option<mainstem_runtime::sync::Thread>,
 }
 
-/// What is answered.
+/// State of the answers.
 struct Served {
     health: Arc<Health>,
-    /// Where clients have to prove who they are.
+    /// The TLS settings, if clients have to authenticate.
     tls: Option<Arc<TlsSettings>>,
-    /// Where they may do it by a password.
+    /// The checker of passwords, if clients may use one.
     passwords: Option<Passwords>,
-    /// Once there is one.
+    /// The broker, once there is one.
     broker: OnceLock<Arc<Broker>>,
     /// Held while metrics are gathered.
     gathering: Mutex<()>,
@@ -78,7 +78,7 @@ impl Operator {
             runtime.block_on(async {
                 tokio::select! {
                     () = accept(own, socket) => {}
-                    // A sender that is dropped says the same.
+                    // A dropped sender means the same.
                     _ = stopped => {}
                 }
             });
@@ -86,9 +86,9 @@ impl Operator {
         Ok(Operator { served, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// From now on answers are about this broker.
+    /// Sets the broker for all answers from now on.
     pub(crate) fn tell_of(&self, broker: &Arc<Broker>) {
-        // There is one broker for each of these.
+        // Each of these has one broker.
         let _ = self.served.broker.set(broker.clone());
     }
 }
@@ -97,7 +97,7 @@ impl Drop for Operator {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // One that panicked has ended the process.
+            // A panic of the thread has ended the process.
             let _ = thread.join();
         }
     }
@@ -110,10 +110,10 @@ async fn accept(served: Arc<Served>, socket: std::net::TcpListener) {
     }
 }
 
-/// Who asks.
+/// The client of a request.
 struct Client {
     host: IpAddr,
-    /// By its certificate, once the handshake is over.
+    /// Its certificate's principal, once the handshake is over.
     certificate: Arc<OnceLock<KafkaPrincipal>>,
 }
 
@@ -127,7 +127,7 @@ enum Stream {
 struct Encrypted {
     transport: Transport,
     tls: Arc<TlsSettings>,
-    /// Who the client is, as soon as the handshake is over, if it has shown a certificate.
+    /// The client's principal, once the handshake is over, if it has shown a certificate.
     certificate: Arc<OnceLock<KafkaPrincipal>>,
     is_open: bool,
 }
@@ -251,7 +251,7 @@ impl Service for Served {
                 let serving = self.broker.get().map(|broker| serving(broker));
                 let (is_well, report) = self.health.report(serving.as_ref());
                 let status = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-                // Those who balance loads and restart nodes have no passwords.
+                // Load balancers and orchestrators have no passwords.
                 let report = if refused.is_none() { format!("{report}\n") } else { "{}\n".to_owned() };
                 text(status, "application/json", report)
             }
@@ -265,7 +265,7 @@ impl Service for Served {
 }
 
 impl Served {
-    /// Why a client is not answered, where it has to prove who it is: it does not, or may not describe the cluster.
+    /// The refusal of a client that does not authenticate, or may not describe the cluster; none if it may be answered.
     async fn refusal(&self, request: &Request<Incoming>, client: &Client) -> Option<Response<Full<Bytes>>> {
         self.tls.as_ref()?;
         let Some(broker) = self.broker.get().cloned() else {
@@ -291,7 +291,7 @@ impl Served {
         Some(text(StatusCode::FORBIDDEN, "text/plain", why))
     }
 
-    /// The user of a name and a password, or why there is none.
+    /// The user of a name and a password, or the reason why there is none.
     async fn log_in(
         &self,
         broker: &Arc<Broker>,
@@ -314,14 +314,14 @@ impl Served {
         Err(Refusal::NoUser)
     }
 
-    /// Lets the time of a refusal pass, which slows down guessing; who does not wait for the answer has the turn no sooner.
+    /// Waits for the delay of a refusal, which slows down guessing. The turn is kept even if the client does not wait.
     async fn hold_back(broker: &Broker, turn: Turn) {
         let (clock, delay) = (broker.clock.clone(), broker.config().authentication.failed_delay);
         let passing = tokio::spawn(async move {
             clock.sleep(delay).await;
             drop(turn);
         });
-        // It is not ended before the listener is.
+        // The task is not ended before the listener is.
         let _ = passing.await;
     }
 
@@ -340,12 +340,12 @@ impl Served {
     }
 }
 
-/// Why a client is not known.
+/// The reason why a client is not authenticated.
 #[derive(Debug, Clone, Copy)]
 enum Refusal {
-    /// It has not said the name and the password of a user.
+    /// It has not sent the name and the password of a user.
     NoUser,
-    /// Its address has as many passwords in hand as it may.
+    /// Its address has as many passwords in progress as it may.
     TooMany,
 }
 

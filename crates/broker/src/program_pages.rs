@@ -1,14 +1,14 @@
-//! Pages of the program that its start has needed, and nothing needs afterwards.
+//! Pages of the program that its start has needed, and that later work does not need.
 //!
-//! The kernel maps what lies around each page of the program that is touched, 64 KiB at a time. A start goes through much of the program
-//! once: its pages stay resident until the machine is short of memory. They are given back when the node is ready, as the kernel does it
-//! then, and those that are needed come back from the page cache.
+//! The kernel maps the surroundings of each page of the program that is touched, 64 KiB at a time. A start runs
+//! through much of the program once, and its pages stay resident until the machine is short of memory. They are freed
+//! when the node is ready, as the kernel would do then. Pages that are needed again come back from the page cache.
 #![allow(unsafe_code, reason = "madvise(2), which has no safe wrapper")]
 
 use std::fs;
 use std::ops::Range;
 
-/// Gives back the pages of the program's code and constants.
+/// Frees the pages of the program's code and constants.
 pub(crate) fn give_back() {
     let program = fs::read_link("/proc/self/exe");
     let (Ok(program), Ok(maps)) = (program, fs::read_to_string("/proc/self/maps")) else { return };
@@ -19,8 +19,8 @@ pub(crate) fn give_back() {
     }
 }
 
-/// Mappings of a program that hold what its file holds: its code, and the beginning of the file with its constants. Constants with addresses
-/// were written when it was loaded; they are mapped for themselves.
+/// Mappings of a program that are equal to its file: its code, and the beginning of the file with its constants.
+/// Constants with addresses were changed when the program was loaded; they have mappings of their own.
 fn unwritten(maps: &str, program: &str) -> Vec<Range<usize>> {
     let of_line = |line: &str| {
         let mut fields = line.splitn(6, ' ');

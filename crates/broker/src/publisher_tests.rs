@@ -1,4 +1,4 @@
-//! A node whose directory is slow, or refuses what a change of the metadata asks of it.
+//! A node whose directory is slow, or refuses a part of a metadata change.
 
 use std::io;
 use std::path::Path;
@@ -38,7 +38,7 @@ use mainstem_store::machine::Machine;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What becomes of an operation.
+/// The fate of an operation.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 enum Gate {
     #[default]
@@ -47,16 +47,16 @@ enum Gate {
     Fails,
 }
 
-/// Which operation.
+/// A kind of operation.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// A directory of a partition is made or renamed whose topic's name begins with `slow`.
+    /// The directory of a partition is created or renamed, of a topic whose name begins with `slow`.
     Directory,
     /// The metadata log is written.
     Write,
     /// The metadata log is synced.
     Sync,
-    /// A directory of a partition of the groups is made.
+    /// The directory of a groups' partition is created.
     Groups,
 }
 
@@ -64,7 +64,7 @@ enum Kind {
 struct Gates {
     gates: Mutex<[Gate; 4]>,
     changed: Condvar,
-    /// How often something of a kind did not pass at once.
+    /// The number of operations of each kind that did not pass immediately.
     held_up: Mutex<[usize; 4]>,
 }
 
@@ -88,7 +88,7 @@ impl Gates {
             self.changed.wait(&mut gates);
         }
         match gates[kind as usize] {
-            // A full disk is noted, and refuses records for a while; missing descriptors only what needs them.
+            // A full disk is noted, and refuses records for a while. Missing descriptors fail only the operation that needs them.
             Gate::Fails if matches!(kind, Kind::Directory | Kind::Groups) => {
                 Err(io::Error::from_raw_os_error(libc::EMFILE))
             }
@@ -98,7 +98,7 @@ impl Gates {
     }
 }
 
-/// The kind of a call; `None`: it passes always.
+/// The kind of a call; `None` for calls that always pass.
 fn kind_of(call: Call, path: &Path) -> Option<Kind> {
     let is_metadata = path.to_str().is_some_and(|path| path.contains("__cluster_metadata"))
         && path.extension().is_some_and(|extension| extension == "log");
@@ -137,7 +137,7 @@ fn create_request(topic: &str) -> CreateTopicsRequest<'_> {
         replication_factor: 1,
         ..Default::default()
     }];
-    // What hangs is looked at for as long as a busy machine takes for it.
+    // A hanging operation is observed for longer than a busy machine takes for it.
     CreateTopicsRequest { topics, timeout_ms: 60_000, ..Default::default() }
 }
 
@@ -145,7 +145,7 @@ fn create(peer: &mut Peer, topic: &str) -> ErrorCode {
     ErrorCode(peer.call(&create_request(topic), 5).expect("an answer").topics[0].error_code)
 }
 
-/// Asks on a connection of its own, and waits there.
+/// Creates a topic on a connection of its own, whose thread waits for the answer.
 fn create_later(broker: &EmbeddedBroker, topic: &'static str) -> JoinHandle<ErrorCode> {
     let mut peer = Peer::connect(broker);
     std::thread::spawn(move || create(&mut peer, topic))
@@ -157,7 +157,7 @@ fn delete(peer: &mut Peer, topic: &str) -> ErrorCode {
     ErrorCode(peer.call(&request, 5).expect("an answer").responses[0].error_code)
 }
 
-/// Whether the metadata have a topic.
+/// Returns true if the metadata have a topic.
 fn is_known(peer: &mut Peer, topic: &str) -> bool {
     let named = MetadataRequestTopic { name: Some(topic.to_owned().into()), ..Default::default() };
     let request = MetadataRequest { topics: Some(vec![named]), ..Default::default() };
@@ -165,7 +165,7 @@ fn is_known(peer: &mut Peer, topic: &str) -> bool {
     ErrorCode(response.topics[0].error_code) != ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
 }
 
-/// Where a record is, or why it is not.
+/// Produces a record. Returns its offset, or the error.
 fn produce(peer: &mut Peer, topic: &str) -> Result<i64, ErrorCode> {
     let mut batch = BatchBuilder::new(BatchOptions::default());
     batch.append(1_000, None, Some(b"value"), &[]).expect("it fits");
@@ -183,7 +183,7 @@ fn produce(peer: &mut Peer, topic: &str) -> Result<i64, ErrorCode> {
     }
 }
 
-/// Where the metadata log ends.
+/// The end of the metadata log.
 fn log_end(broker: &EmbeddedBroker) -> i64 {
     broker.broker().controller.log().ends().expect("it is open").log_end
 }
@@ -204,11 +204,11 @@ fn others_are_served_while_a_change_is_carried_out() {
     gates.set(Kind::Directory, Gate::Hangs);
     let slow = create_later(&broker, "slow");
     wait_until("it is being opened", || gates.held_up(Kind::Directory) > 0);
-    // It is committed, and cannot be used yet.
+    // The topic is committed, and cannot be used yet.
     assert!(is_known(&mut peer, "slow"));
     assert_eq!(produce(&mut peer, "slow"), Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
     assert_eq!(produce(&mut peer, "there"), Ok(0));
-    // What asks nothing of the directory is decided and answered: here a block of producer ids.
+    // A change without work for the directory is decided and answered: here a block of producer ids.
     let producer =
         InitProducerIdRequest { transactional_id: None, transaction_timeout_ms: 1_000, ..Default::default() };
     assert_eq!(peer.call(&producer, 4).expect("an answer").error_code, 0);
@@ -230,12 +230,12 @@ fn what_cannot_be_opened_is_tried_again() {
     gates.set(Kind::Directory, Gate::Fails);
     assert_eq!(create(&mut peer, "slow"), ErrorCode::KAFKA_STORAGE_ERROR);
     assert!(is_known(&mut peer, "slow"));
-    // What comes after it does not wait.
+    // Later changes do not wait.
     assert_eq!(create(&mut peer, "other"), ErrorCode::NONE);
     assert_eq!(produce(&mut peer, "other"), Ok(0));
     let tried = gates.held_up(Kind::Directory);
     wait_until("it is tried again", || gates.held_up(Kind::Directory) > tried);
-    // One that is not wanted any more is not opened when it could be.
+    // A topic that is deleted meanwhile is not opened when it could be.
     assert_eq!(create(&mut peer, "slow-and-gone"), ErrorCode::KAFKA_STORAGE_ERROR);
     assert_eq!(delete(&mut peer, "slow-and-gone"), ErrorCode::NONE);
     gates.set(Kind::Directory, Gate::Passes);
@@ -272,7 +272,7 @@ fn groups_are_served_when_their_topic_could_be_opened() {
     wait_until("it is tried again", || gates.held_up(Kind::Groups) > tried);
     assert_ne!(commit(&mut peer, "readers", "read"), ErrorCode::NONE, "there is no coordinator yet");
     gates.set(Kind::Groups, Gate::Passes);
-    // Nothing asks for the topic again: that it is opened, and the groups are loaded, comes by itself.
+    // No request asks for the topic again: it is opened, and the groups are loaded, without one.
     wait_until("groups are loaded", || commit(&mut peer, "readers", "read") == ErrorCode::NONE);
 }
 
@@ -285,7 +285,7 @@ fn files_that_cannot_be_set_aside_are_tried_again() {
     gates.set(Kind::Directory, Gate::Fails);
     assert_eq!(delete(&mut peer, "slow"), ErrorCode::NONE);
     assert!(!is_known(&mut peer, "slow"));
-    // Its files are where those of another one of the name would be.
+    // Its files are where those of another topic with the name would be.
     assert_eq!(create(&mut peer, "slow"), ErrorCode::KAFKA_STORAGE_ERROR);
     gates.set(Kind::Directory, Gate::Passes);
     wait_until("the new one is opened", || produce(&mut peer, "slow").is_ok());
@@ -304,7 +304,7 @@ fn a_change_that_fails_takes_none_with_it_that_is_on_its_way() {
     wait_until("it is being synced", || gates.held_up(Kind::Sync) > 0);
     assert!(!is_known(&mut peer, "first"), "what is not durable is not shown");
     let first_end = log_end(&broker);
-    // One more that is appended, one that cannot be, and one that has a mistake.
+    // One more change that is appended, one that cannot be, and one with a mistake.
     let second = create_later(&broker, "second");
     wait_until("it is appended, too", || log_end(&broker) > first_end);
     gates.set(Kind::Write, Gate::Fails);
@@ -326,7 +326,7 @@ fn a_change_that_fails_takes_none_with_it_that_is_on_its_way() {
     assert!(mistaken.join().is_err());
     assert_eq!(create(&mut peer, "refused"), ErrorCode::NONE);
     for topic in ["first", "second", "refused"] {
-        // When it was seen that the disk has room again.
+        // The broker has noticed that the disk has free space again.
         wait_until(topic, || produce(&mut peer, topic) == Ok(0));
     }
 }
@@ -341,12 +341,12 @@ fn a_stop_does_not_wait_for_a_change_for_ever() {
     broker.stop();
     assert!(begun.elapsed() < PATIENCE, "it took {:?}", begun.elapsed());
     gates.set(Kind::Directory, Gate::Passes);
-    // Its connection was closed, or it was answered that the time is up.
+    // Its connection was closed, or the answer says that the time is up.
     let answer = slow.join();
     assert!(answer.is_err() || answer.is_ok_and(|error| error != ErrorCode::NONE));
 }
 
-/// How many of these topics the metadata have.
+/// The number of these topics that the metadata have.
 fn known(peer: &mut Peer, topics: &[String]) -> usize {
     topics.iter().filter(|topic| is_known(peer, topic)).count()
 }
@@ -360,14 +360,14 @@ fn changes_that_hang_leave_threads_to_what_reads_and_writes_elsewhere() {
     assert_eq!(peer.call(&find, 4).expect("an answer").coordinators[0].error_code, 0);
     assert_eq!(produce(&mut peer, "there"), Ok(0));
     gates.set(Kind::Directory, Gate::Hangs);
-    // One more than there are threads.
+    // One more topic than there are threads.
     let topics: Vec<String> = (0..=BACKGROUND_THREADS_MAX).map(|number| format!("slow-{number}")).collect();
     let mut asking: Vec<Peer> = topics.iter().map(|_| Peer::connect(&broker)).collect();
     for (peer, topic) in asking.iter_mut().zip(&topics) {
         peer.send(&create_request(topic), 5).expect("the broker reads");
     }
     wait_until("they are decided", || known(&mut peer, &topics) >= CHANGE_THREADS_MAX);
-    // A time stamp, which is looked up in an index; a fetch of more partitions than are read on the loop.
+    // A timestamp, which is looked up in an index, and a fetch of more partitions than the loop reads.
     let by_time = ListOffsetsPartition {
         partition_index: 1,
         current_leader_epoch: -1,
@@ -381,14 +381,14 @@ fn changes_that_hang_leave_threads_to_what_reads_and_writes_elsewhere() {
     let fetched = peer.call(&large_fetch(), 11).expect("an answer");
     let read = fetched.responses[0].partitions.iter().filter(|one| one.error_code == 0).count();
     assert_eq!(read, 1);
-    // What waits for the metadata log alone, and what coordinators and the metadata leader know.
+    // Requests that wait for the metadata log alone, or that coordinators and the metadata leader answer.
     let producer =
         InitProducerIdRequest { transactional_id: None, transaction_timeout_ms: 1_000, ..Default::default() };
     assert_eq!(peer.call(&producer, 4).expect("an answer").error_code, 0);
     assert_eq!(peer.call(&find, 4).expect("an answer").coordinators[0].error_code, 0);
     assert_eq!(peer.call(&ListGroupsRequest::default(), 4).expect("an answer").error_code, 0);
     assert_eq!(peer.call(&DescribeQuorumRequest::default(), 2).expect("an answer").error_code, 0);
-    // What waits for its turn goes with its client.
+    // A request that waits for its turn ends with its client.
     let waits = topics.iter().position(|topic| !is_known(&mut peer, topic)).expect("it has no thread");
     let connections = || broker.broker().net.event_loops.connections()[0];
     let before = connections();
@@ -404,7 +404,7 @@ fn changes_that_hang_leave_threads_to_what_reads_and_writes_elsewhere() {
     assert!(!is_known(&mut peer, &topics[waits]));
 }
 
-/// A fetch of one partition that is there and of many that are not.
+/// A fetch of one existing partition and of many missing ones.
 fn large_fetch() -> FetchRequest<'static> {
     let partition = |partition| FetchPartition {
         partition,

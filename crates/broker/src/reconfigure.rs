@@ -1,4 +1,4 @@
-//! Putting a configuration into force that was changed while the broker runs.
+//! Applies a configuration that was changed while the broker runs.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use mainstem_node::local::Host;
 
 use crate::broker::Broker;
 
-/// Event loops for a configuration: beyond the cores they would only take turns.
+/// The number of event loops for a configuration: more loops than processors would only take turns.
 pub(crate) fn loops_for(config: &BrokerConfig) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     config.network.num_network_threads.min(cores)
 }
 
 impl Host for Broker {
-    /// As far as the configuration is not read from [`Broker::config`] at each use.
+    /// Applies all that is not read from [`Broker::config`] at each use.
     fn reconfigure(&self, config: BrokerConfig) {
         if let Err(error) = self.net.event_loops.resize(loops_for(&config)) {
             tracing::error!("num.network.threads: no further event loop can be started: {error}");
@@ -25,7 +25,7 @@ impl Host for Broker {
         let before = self.config.replace(config);
         self.security.scram_changed();
         if before.cordoned_log_dirs != self.config().cordoned_log_dirs {
-            // A change of the metadata cannot make another one: the thread of the directories does.
+            // A change of the metadata cannot make another one, so that the directories' thread does it.
             self.store.dir_alarm.ring();
         }
     }

@@ -1,4 +1,4 @@
-//! What configuration belongs to, as requests name it.
+//! Resources with a configuration, as requests name them.
 
 use mainstem_config::alter::Change;
 use mainstem_controller::ResourceKind;
@@ -15,7 +15,7 @@ use mainstem_requests::refused::Refused;
 /// `ConfigResource.Type` of the protocol.
 const TOPIC: i8 = ResourceKind::Topic as i8;
 pub(crate) const BROKER: i8 = ResourceKind::Broker as i8;
-/// Levels of a node's loggers (KIP-412), which the metadata know nothing of.
+/// Levels of a node's loggers (KIP-412), which are not in the metadata.
 pub(crate) const BROKER_LOGGER: i8 = 8;
 const CLIENT_METRICS: i8 = ResourceKind::ClientMetrics as i8;
 const GROUP: i8 = ResourceKind::Group as i8;
@@ -29,7 +29,7 @@ pub(crate) enum ConfigTarget<'a> {
     Broker,
     /// All nodes.
     ClusterDefault,
-    /// What this node logs.
+    /// The levels of this node's loggers.
     Loggers,
     /// A group, which need not exist.
     Group(&'a str),
@@ -65,10 +65,10 @@ impl<'a> ConfigTarget<'a> {
     }
 }
 
-/// Refuses to alter the configuration of a resource, given by the code of its type and its name, if the request may not.
+/// Refuses to alter the configuration of a resource, by the code of its type and its name, if the request may not do so.
 ///
 /// # Errors
-/// `INVALID_REQUEST` where there is nothing to alter, or that it is not allowed.
+/// `INVALID_REQUEST` for a resource without a configuration, or the authorizer's denial.
 fn permit_alteration(
     broker: &Broker,
     context: &RequestContext,
@@ -77,13 +77,13 @@ fn permit_alteration(
     Ok(authorize(context, Operation::AlterConfigs, authorized_as(broker, context, (kind, name))?)?)
 }
 
-/// The same; no denial is logged.
+/// The same without a log line for a denial.
 pub(crate) fn may_be_altered(broker: &Broker, context: &RequestContext, named: (i8, &str)) -> bool {
     let resource = authorized_as(broker, context, named);
     resource.is_ok_and(|resource| permits(context, Operation::AlterConfigs, resource))
 }
 
-/// What the authorizer is asked about for the configuration of a resource.
+/// The resource that is authorized for the configuration of another one.
 pub(crate) fn authorized_as<'a>(
     broker: &Broker,
     context: &RequestContext,
@@ -100,7 +100,7 @@ pub(crate) fn authorized_as<'a>(
     })
 }
 
-/// What changes of a resource, and whether all that is not set there goes.
+/// The changes of a resource, and true if all values that are not in them are reset.
 pub(crate) type Changes<'a> = (Vec<Change<'a>>, bool);
 
 /// A request that alters configurations: AlterConfigs, IncrementalAlterConfigs.
@@ -116,17 +116,17 @@ pub(crate) trait Alteration<'a>: Request<'a> {
     /// The code of a resource's type, and its name.
     fn named(resource: &Self::Resource) -> (i8, &str);
 
-    /// What changes of a resource.
+    /// The changes of a resource.
     fn changes(resource: &Self::Resource) -> Changes<'_>;
 
-    /// The answer about a resource of which nothing is changed.
+    /// The answer about a resource that is not changed.
     fn refuse(resource: &Self::Resource, why: &Refused) -> Self::Answer;
 
     /// The response that consists of answers.
     fn response(answers: Vec<Self::Answer>) -> Self::Response<'static>;
 }
 
-/// Takes out of a request what may not be altered, and answers for it.
+/// Removes resources from a request that may not be altered, and answers for them.
 pub(crate) fn refuse_what_is_not_permitted<'a, R: Alteration<'a>>(
     (broker, context): (&Broker, &RequestContext),
     request: &mut R,
@@ -139,8 +139,8 @@ pub(crate) fn refuse_what_is_not_permitted<'a, R: Alteration<'a>>(
     refused
 }
 
-/// Refuses changes of a resource with which listeners of this node could not go on; only its own settings and those of all nodes
-/// are looked at.
+/// Refuses changes with which listeners of this node could not work. Only this node's settings and those of all nodes
+/// are checked.
 fn check_listeners<'a>(
     broker: &Broker,
     (kind, name): (i8, &str),
@@ -158,8 +158,8 @@ fn check_listeners<'a>(
     )
 }
 
-/// Takes out of a request what would leave a listener of this node with stores, users or mechanisms that it cannot use; the
-/// answers to it.
+/// Removes changes from a request that would leave a listener of this node with stores, users or mechanisms that it
+/// cannot use. Returns the answers to them.
 pub(crate) fn refuse_unusable<'a, R: Alteration<'a>>(broker: &Broker, request: &mut R) -> Vec<R::Answer> {
     let mut answers = Vec::new();
     request.resources().retain(|resource| {
@@ -169,9 +169,9 @@ pub(crate) fn refuse_unusable<'a, R: Alteration<'a>>(broker: &Broker, request: &
     answers
 }
 
-/// Answers a request that is to be handed on to the metadata leader, if listeners of this node could not use a part of what it
-/// sets: the leader cannot look at this node's files. Then nothing of it is changed, and only who may change a part learns what is
-/// wrong with it. None if they could.
+/// Checks a request before it is forwarded to the metadata leader, which cannot look at this node's files. If
+/// listeners of this node could not use a part of the settings, nothing is changed. Only a client that may change a
+/// part learns its fault. None if they could.
 ///
 /// # Errors
 /// When the body is malformed.

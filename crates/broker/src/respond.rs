@@ -1,4 +1,4 @@
-//! The body of a request, and the one place that every response passes: throttling is applied here, then the frame is written.
+//! The body of a request, and the one function that writes every response: it applies throttling, then encodes the frame.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::RequestContext;
 
-/// Decodes the body of a request. Bytes behind it are let pass, as in Kafka.
+/// Decodes the body of a request. Bytes behind it are ignored, as in Kafka.
 pub(crate) fn body<'a, R: Request<'a>>(decoder: &mut Decoder<'a>, version: i16) -> Result<R, DecodeError> {
     R::decode(decoder, version)
 }
 
 /// A response whose `throttle_time_ms` can be set.
 pub(crate) trait Throttled {
-    /// Tells the client how long its requests are held back; nothing where the version has no such field.
+    /// Sets the time for which the client is throttled; does nothing if the version has no such field.
     fn set_throttle_time_ms(&mut self, throttle_time_ms: i32);
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn respond<'a, M: Message<'a> + Throttled>(
     respond_with_files(context, message, (Vec::new(), None), out)
 }
 
-/// Encodes a response to a client that is held back for something besides the request's time.
+/// Encodes a response to a client that is throttled for something besides the request's time.
 pub(crate) fn respond_throttled<'a, M: Message<'a> + Throttled>(
     context: &RequestContext,
     message: M,
@@ -41,7 +41,7 @@ pub(crate) fn respond_throttled<'a, M: Message<'a> + Throttled>(
     encode(context, message, held, Vec::new(), out)
 }
 
-/// Encodes a response to a client that is held back since its request was served: it only reads why.
+/// Encodes a response to a client that was throttled when its request was served: the response only says so.
 pub(crate) fn respond_throttled_before<'a, M: Message<'a> + Throttled>(
     context: &RequestContext,
     message: M,
@@ -51,7 +51,7 @@ pub(crate) fn respond_throttled_before<'a, M: Message<'a> + Throttled>(
     encode(context, message, held, Vec::new(), out)
 }
 
-/// Encodes a response that has holes, each filled by the file range of the same rank, to a client that is held back after it for so long.
+/// Encodes a response with holes, each filled by the file range of the same index, to a client that is throttled for so long afterwards.
 pub(crate) fn respond_with_files<'a, M: Message<'a> + Throttled>(
     context: &RequestContext,
     message: M,
@@ -92,14 +92,14 @@ fn encode<'a, M: Message<'a> + Throttled>(
 
 /// An element of an answer that may be large.
 pub(crate) trait ListElement: Element {
-    /// What is answered in its place when there is no memory for it.
+    /// The element in place of one that has no memory.
     fn without_room(self) -> Self;
 }
 
-/// Encodes a response that ends in an array behind the others in `out`; `message` has none of its elements. Each is made, or let go,
-/// when the one before it is encoded: of those that are only made then the bytes are all that is there. What the bytes take is added
-/// to the share of `out` before there is room for them. An element for which there is no memory is refused; if not even refusals
-/// fit, the connection has to end.
+/// Encodes a response that ends in an array, behind the others in `out`; `message` has none of its elements. Each
+/// element is made, or dropped, when the one before it is encoded. So elements that are made then need no memory but
+/// their bytes. These are added to the share of `out` before there is memory for them. An element without memory is
+/// refused; if not even refusals fit, the connection has to end.
 pub(crate) fn respond_in_elements<'a, M: Message<'a> + Throttled, E: ListElement>(
     context: &RequestContext,
     message: M,

@@ -1,5 +1,5 @@
-//! Who may come in by which listener: the sessions of each TLS listener, the rules of each SASL listener, and the users
-//! that are known.
+//! Authentication and authorization: the sessions of each TLS listener, the settings of each SASL listener, and the
+//! users.
 //!
 //! PLAIN has the users of the listener's JAAS text, SCRAM those of the metadata.
 
@@ -23,24 +23,24 @@ use mainstem_runtime::clock::Clock;
 use mainstem_runtime::current_config::CurrentConfig;
 use mainstem_runtime::random;
 
-/// The SASL listeners, and what unknown users are shown.
+/// The TLS and SASL listeners, and the decoys for unknown users.
 pub(crate) struct Security {
-    /// By the rank of the listener; none without SASL.
+    /// The SASL settings by the index of the listener; none without SASL.
     sasl: Vec<Option<CurrentSasl>>,
-    /// As `sasl`; none without TLS.
+    /// The TLS settings by the index of the listener; none without TLS.
     tls: Vec<Option<Arc<TlsSettings>>>,
     http: Option<Arc<TlsSettings>>,
     authorization: Option<Arc<Authorization>>,
-    /// The stores by which nodes speak to each other, if there are other nodes and they have TLS.
+    /// The TLS settings between nodes, if there are other nodes and they have TLS.
     of_nodes: Option<Arc<TlsSettings>>,
-    /// Until the metadata have one.
+    /// The secret of decoys until the metadata have one.
     decoy_key: Secret,
-    /// How credentials look on the whole, until they change.
+    /// The usual form of credentials, until they change.
     decoys: Mutex<HashMap<ScramMechanism, DecoyShape>>,
 }
 
 impl Security {
-    /// By a configuration.
+    /// Makes the settings of a configuration.
     ///
     /// # Errors
     /// When a JAAS text is malformed or names another module than its mechanism's, or a key store cannot be used.
@@ -66,38 +66,38 @@ impl Security {
         })
     }
 
-    /// What a listener asks of its clients now; none without SASL.
+    /// The SASL settings of a listener now; none without SASL.
     pub(crate) fn sasl(&self, listener: usize) -> Option<Arc<SaslSettings>> {
         Some(self.sasl.get(listener)?.as_ref()?.get())
     }
 
-    /// Who may do what; none without an authorizer, when everybody may do everything.
+    /// The authorizer; none if all clients may do everything.
     pub(crate) fn authorization(&self) -> Option<&Arc<Authorization>> {
         self.authorization.as_ref()
     }
 
-    /// Looks after the stores by which nodes speak to each other, too.
+    /// Adds the TLS settings between nodes to those that are looked after.
     pub(crate) fn set_of_nodes(&mut self, tls: Option<Arc<TlsSettings>>) {
         self.of_nodes = tls;
     }
 
-    /// The sessions of a listener; none without TLS.
+    /// The TLS settings of a listener; none without TLS.
     pub(crate) fn tls(&self, listener: usize) -> Option<&Arc<TlsSettings>> {
         self.tls.get(listener)?.as_ref()
     }
 
-    /// The sessions of the HTTP listener; none without TLS.
+    /// The TLS settings of the HTTP listener; none without TLS.
     pub(crate) fn http(&self) -> Option<&Arc<TlsSettings>> {
         self.http.as_ref()
     }
 
-    /// The TLS of all listeners that have it: those of clients, of HTTP and of other nodes.
+    /// The TLS settings of all listeners that have them: for clients, HTTP and other nodes.
     pub(crate) fn tls_listeners(&self) -> impl Iterator<Item = &Arc<TlsSettings>> {
         self.tls.iter().chain([&self.http]).flatten().chain(&self.of_nodes)
     }
 
-    /// What has to be done every few seconds: stores that have changed are read again, certificates that are about to
-    /// expire and denials that were repeated are logged.
+    /// Does the work that is due every few seconds: reads changed stores again, and logs certificates that are about
+    /// to expire and repeated denials.
     pub(crate) fn look_after(&self) {
         self.tls_listeners().for_each(|tls| tls.look_after());
         if let Some(authorization) = &self.authorization {
@@ -105,14 +105,14 @@ impl Security {
         }
     }
 
-    /// What operators should know of the certificates and stores of the listeners, a sentence each.
+    /// Warnings for operators about the certificates and stores of the listeners, a sentence each.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.tls_listeners().flat_map(|tls| tls.warnings(now_seconds())).collect()
     }
 
-    /// Looks whether the listeners could use the stores, users and mechanisms that this node would have after changes of its own
-    /// values, or, with an empty name, of the cluster's; values that are not changed go if these replace them. What else is
-    /// wrong with the changes is not looked at.
+    /// Checks that the listeners could use the stores, users and mechanisms of this node after changes of its own
+    /// values or, with an empty name, of the cluster's. With `replaces` values that are not changed are reset. Other
+    /// faults of the changes are not checked.
     ///
     /// # Errors
     /// When a listener could not use them.
@@ -145,13 +145,13 @@ impl Security {
         self.tls_changes(&after).try_for_each(|(tls, keys)| tls.check(keys))
     }
 
-    /// Reads stores again that have been written anew at the same place.
+    /// Reads stores again that were replaced at the same path.
     pub(crate) fn read_stores_again(&self) {
         self.tls_listeners().for_each(|tls| tls.reload_if_changed());
     }
 
-    /// Obeys a configuration that has changed, as far as stores, users and mechanisms of listeners go; stores that have been
-    /// written anew at the same place are read again.
+    /// Applies a changed configuration of stores, users and mechanisms of listeners. Stores that were replaced at the
+    /// same path are read again.
     pub(crate) fn reconfigure(&self, config: &BrokerConfig) {
         self.sasl_changes(config).for_each(|(sasl, keys)| sasl.apply(keys));
         self.tls_changes(config).for_each(|(tls, keys)| tls.apply(keys));
@@ -175,24 +175,24 @@ impl Security {
         both.filter_map(|(tls, keys)| tls.as_ref().zip(keys.as_ref())).chain(of_nodes)
     }
 
-    /// Returns true if the clients of any listener have more to do than to connect.
+    /// Returns true if clients of any listener have to authenticate or make a handshake.
     pub(crate) fn has_door(&self) -> bool {
         self.sasl.iter().any(Option::is_some) || self.tls.iter().any(Option::is_some)
     }
 
-    /// The SCRAM credentials of the metadata have changed, or what decoys are made from.
+    /// Drops the decoys: the SCRAM credentials of the metadata, or the secret of decoys, have changed.
     pub(crate) fn scram_changed(&self) {
         self.decoys.lock().clear();
     }
 
-    /// What an unknown user of a mechanism is shown. Looks at all credentials once after each change of them.
+    /// The decoy for an unknown user of a mechanism. It looks at all credentials once after each change of them.
     pub(crate) fn decoy(
         &self,
         (config, controller): (&CurrentConfig, &Controller),
         mechanism: ScramMechanism,
     ) -> DecoyShape {
         let mut decoys = self.decoys.lock();
-        // Under the lock: what was looked at before a change is not remembered after it.
+        // Under the lock: a decoy from before a change is not kept after it.
         let look = || {
             let key = decoy_secret(&config.get()).unwrap_or_else(|| self.decoy_key.clone());
             controller.image().scram_decoy(mechanism, key)

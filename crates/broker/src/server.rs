@@ -68,16 +68,16 @@ use mainstem_store::machine::Machine;
 use mainstem_store::moves;
 use mainstem_store::opening::OpeningProgress;
 
-/// Time in which clients are answered and connections closed after a stop was asked for.
+/// The time for answers and for closing connections in a stop.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
-/// The part of it in which offset commits and assignments that are on their way to the disk are answered.
+/// The part of it for offset commits and assignments that are on their way to the disk.
 const COMMIT_TIME: Duration = Duration::from_millis(500);
 
-/// An answer's length has to fit the 31 bits of a frame, with room for all but the records.
+/// The length of an answer has to fit the 31 bits of a frame, with space for all but the records.
 const FETCH_BYTES_MAX: usize = (1 << 31) - (256 << 20);
 
-/// Bytes of frames above 64 KiB that clients may send before they are authenticated, all of them together.
+/// The most bytes of frames above 64 KiB of all clients that are not authenticated.
 const DOOR_BYTES_MAX: u64 = 16 << 20;
 
 /// Advice for an address that cannot be listened on.
@@ -90,13 +90,13 @@ pub(crate) fn listen_advice(source: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => {
             "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one, or give it that"
         }
-        // What is looked up has no number of the system's.
+        // A failed name lookup has no error number of the system.
         _ if source.raw_os_error().is_none() => "have the name resolved on this host, or choose an address",
         _ => "choose another address",
     }
 }
 
-/// Why the broker did not start.
+/// The reason why the broker did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// An address cannot be listened on.
@@ -127,39 +127,39 @@ pub enum StartError {
     /// The nodes do not become a cluster.
     #[error(transparent)]
     Founding(#[from] FoundingError),
-    /// The configuration asks for something that does not exist yet.
+    /// The configuration needs something that does not exist yet.
     #[error("{0}")]
     Unsupported(String),
     /// It was asked to stop before it served.
     #[error("the start was broken off; nothing is lost, and the next start begins anew")]
     BrokenOff,
-    /// A thread, an epoll instance or the like cannot be made.
+    /// The system refused a thread, an epoll instance or the like.
     #[error("the system refuses what the broker needs: {0}")]
     System(#[from] io::Error),
 }
 
-/// What is worth telling when the broker is ready.
+/// Facts about a broker that is ready.
 #[derive(Debug, Clone)]
 pub struct Ready {
-    /// Addresses that are listened on, by listener name.
+    /// Addresses of listeners, by name.
     pub listeners: Vec<(String, SocketAddr)>,
     /// The address of `/metrics` and `/health`, if any.
     pub http: Option<SocketAddr>,
     /// The cluster's id.
     pub cluster_id: String,
-    /// The cluster began with this start: no directory had one.
+    /// True if the cluster began with this start: no directory had one.
     pub is_new_cluster: bool,
-    /// How the first log directory was left.
+    /// The state in which the first log directory was left.
     pub last_stop: LastStop,
-    /// Embedded queues that are served, by topic.
+    /// Served embedded queues, by topic.
     pub attached: Vec<(String, PathBuf)>,
-    /// Topics and partitions that are served.
+    /// The number of served topics.
     pub topics: usize,
-    /// See `topics`.
+    /// The number of served partitions.
     pub partitions: usize,
-    /// Whether acks=all waits for the disk (`write.caching.default` is false).
+    /// True if acks=all waits for the disk (`write.caching.default` is false).
     pub acks_all_waits_for_disk: bool,
-    /// What one fdatasync costs in the first log directory.
+    /// The time of one fdatasync in the first log directory.
     pub fdatasync: Option<Duration>,
     /// `node.id`.
     pub node: i32,
@@ -167,19 +167,19 @@ pub struct Ready {
     pub voters: Vec<String>,
 }
 
-/// What a start needs beside its configuration.
+/// Options of a start, beside its configuration.
 #[derive(Debug, Default, Clone)]
 pub struct StartOptions {
-    /// Watches the recovery of the logs, and breaks the start off.
+    /// Watches the recovery of the logs, and interrupts the start.
     pub recovery: Arc<RecoveryWatch>,
-    /// The id of the cluster that has to be there. Without, empty directories become a new one.
+    /// The id of the cluster that must be there. Without it empty directories become a new one.
     pub expect_cluster: Option<String>,
-    /// Starts although the metadata has access control entries, SCRAM credentials or delegation tokens: nothing here
-    /// obeys them.
+    /// Starts although the metadata has access control entries, SCRAM credentials or delegation tokens that this
+    /// configuration does not enforce.
     pub accept_unprotected: bool,
-    /// Where the log directories are, if not on this machine.
+    /// The machine of the log directories, if not this one.
     pub machine: Option<Machine>,
-    /// The clock of a test that lets the broker's time pass in the machine's place.
+    /// The clock of a test, in place of the machine's.
     pub clock: Option<ManualClock>,
 }
 
@@ -196,14 +196,14 @@ pub struct Server {
     others: Option<Others>,
 }
 
-/// What connects this node to others.
+/// The connection of this node to others.
 struct Others {
     ticker: Ticker,
     links: Arc<Links>,
     _answering: Answering,
 }
 
-/// A node that has become one of a cluster, before its broker is there.
+/// A node that belongs to a cluster, before it has a broker.
 struct Founded {
     links: Arc<Links>,
     gate: Arc<NodeGate>,
@@ -211,8 +211,8 @@ struct Founded {
 }
 
 impl Server {
-    /// Starts a broker and returns when it accepts. Clients see and change what is logged through `loggers`. A start may
-    /// take long where logs have to be checked; meanwhile `/health` says how far it is.
+    /// Starts a broker and returns when it accepts connections. Clients see and change the levels of `loggers`. A
+    /// start may take long if logs have to be checked; meanwhile `/health` reports the progress.
     ///
     /// # Errors
     /// See [`StartError`]; nothing is left behind but what is in the directories.
@@ -222,7 +222,7 @@ impl Server {
         options: &StartOptions,
     ) -> Result<Server, StartError> {
         let started = Server::start_up(config, loggers, options);
-        // Whatever came of what was broken off.
+        // Any error of an interrupted start counts as the interruption.
         started.map_err(|error| if options.recovery.is_broken_off() { StartError::BrokenOff } else { error })
     }
 
@@ -328,7 +328,7 @@ impl Server {
             tracing::warn!("{warning}");
         }
         let ready = ready(&broker, &bound);
-        // What the start has needed.
+        // Frees the memory that the start has needed.
         heap::give_back();
         program_pages::give_back();
         accept(&broker, bound);
@@ -396,31 +396,30 @@ impl Server {
         &self.broker
     }
 
-    /// What was found at start.
+    /// The facts found at the start.
     pub fn ready(&self) -> &Ready {
         &self.ready
     }
 
-    /// Asserts what holds of the metadata and of both coordinators between any two requests. It looks at all of them, under
-    /// their locks: simulations call it.
+    /// Asserts invariants of the metadata and of both coordinators between any two requests. It checks all of them,
+    /// under their locks: simulations call it.
     ///
-    /// # Panics
-    /// If something does not hold.
+    /// If an invariant does not hold.
     pub fn check(&self) {
         self.broker.controller.check();
         self.broker.groups.look(|groups| groups.check());
         self.broker.transactions.look(|transactions| transactions.check());
     }
 
-    /// Notifies the receiver when the broker cannot go on, because its metadata's log directory or all of them have failed:
-    /// why, and what to do. It is to be stopped then, in a hurry.
+    /// Calls the receiver when the broker cannot continue, because its metadata's log directory or all of them have
+    /// failed: with the reason, and what to do. Then stop it with `hurry`.
     pub fn on_fatal(&self, told: OnFatal) {
         self.broker.store.fatal.on_fatal(told);
     }
 
-    /// Stops: clients are answered and closed within a second, then the logs are synced and closed, of which
-    /// `progress` gets (done, of all). When `hurry` is raised the syncing is skipped: the next start checks.
-    /// Returns whether the directories were left in order.
+    /// Stops: clients are answered and closed within a second, then the logs are synced and closed; `progress` gets
+    /// (done, of all). When `hurry` is set the syncing is skipped, and the next start checks the logs. Returns true
+    /// if the directories were left in order.
     pub fn stop(self, hurry: &AtomicBool, progress: &mut dyn FnMut(usize, usize)) -> bool {
         let broker = self.broker;
         broker.health.enter(Phase::Stopping);
@@ -431,11 +430,11 @@ impl Server {
         }
         broker.stopping.raise();
         wait_for_connections(&broker, COMMIT_TIME);
-        // Who still waits in a group is answered to look for another coordinator.
+        // Clients that wait in a group are answered to look for another coordinator.
         broker.node.unload_coordinators();
         wait_for_connections(&broker, DRAIN_TIME - COMMIT_TIME);
         if !broker.controller.end_publishing(hurry) {
-            // A log may yet be opened that is not closed any more: the next start has to check.
+            // A log may still be opened that is closed no more: the next start has to check it.
             hurry.store(true, Ordering::Release);
         }
         broker.net.event_loops.stop();
@@ -449,7 +448,7 @@ impl Server {
             others.stop(&broker);
         }
         let in_order = broker.store.close(broker.controller.log(), hurry, progress);
-        // Those that a hurried stop has left.
+        // The queues that a hurried stop has left open.
         broker.store.attached.iter().for_each(|queue| queue.stop());
         drop(self.operator);
         broker.store.dirs.all().for_each(|dir| dir.unlock());
@@ -481,8 +480,8 @@ impl Others {
     }
 }
 
-/// The warning where every client has to log in by a password of the metadata, and these have none. In a cluster they may have some that
-/// this node has not heard of.
+/// The warning if all clients have to log in by a password of the metadata, and these have none. In a cluster they
+/// may have some that this node does not know yet.
 fn nobody(config: &BrokerConfig, has_users: bool) -> Option<&'static str> {
     let is_scram_alone = |sasl: &Option<SaslListener>| {
         sasl.as_ref().is_some_and(|sasl| sasl.mechanisms.iter().all(|one| one.name.starts_with("SCRAM")))
@@ -496,7 +495,7 @@ fn nobody(config: &BrokerConfig, has_users: bool) -> Option<&'static str> {
     )
 }
 
-/// What a broker is made of that is there before it.
+/// Parts of a broker that exist before it.
 struct Parts {
     clock: Clock,
     loggers: Loggers,
@@ -606,7 +605,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
     }))
 }
 
-/// Opens the queues that are to be topics.
+/// Opens the queues that become topics.
 fn attach(config: &BrokerConfig, dirs: &LogDirs, clock: &Clock) -> Result<Vec<Arc<Attached>>, AttachError> {
     let producer_expiration_ms = u64::try_from(config.logs.producer_id_expiration_ms).unwrap_or(0);
     let open = |(topic, directory): &(String, PathBuf)| {
@@ -665,7 +664,7 @@ fn accept(broker: &Arc<Broker>, bound: Bound) {
     ));
 }
 
-/// Waits until all connections are closed, or the time is over.
+/// Waits until all connections are closed, or the time has passed.
 fn wait_for_connections(broker: &Broker, time: Duration) {
     let deadline = machine_now() + time;
     while broker.net.connections.open() > 0 && machine_now() < deadline {

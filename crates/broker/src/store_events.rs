@@ -1,4 +1,4 @@
-//! Events of the store, carried to the controller and the coordinators.
+//! Events of the store, passed to the controller and the coordinators.
 
 use std::sync::{Arc, Weak};
 
@@ -13,7 +13,7 @@ use mainstem_store::store::StoreEvents;
 pub(crate) struct ToBroker(Weak<Broker>);
 
 impl ToBroker {
-    /// Events go to this broker, which this does not keep alive.
+    /// Passes events to this broker without keeping it alive.
     pub(crate) fn of(broker: &Arc<Broker>) -> Arc<dyn StoreEvents> {
         Arc::new(ToBroker(Arc::downgrade(broker)))
     }

@@ -1,4 +1,4 @@
-//! No thread of the broker is without supervision: looked up in the sources of all its parts.
+//! A check of the sources of all parts of the broker: each thread is supervised.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ fn no_thread_is_without_supervision() {
     assert!(started > 3, "{started} threads are started");
 }
 
-/// The files below a folder that are not tests alone, with their texts.
+/// The files below a folder that are not only tests, with their texts.
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("the sources are there") {

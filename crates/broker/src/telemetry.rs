@@ -1,4 +1,4 @@
-//! The driver of client telemetry (KIP-714): payloads are decoded here, and what they say is at `/metrics`.
+//! The driver of client telemetry (KIP-714): it decodes payloads, whose metrics are at `/metrics`.
 
 mod otlp;
 
@@ -18,10 +18,10 @@ use mainstem_runtime::clock::Clock;
 use mainstem_runtime::random;
 use mainstem_store::scratch::with_scratch;
 
-/// Subscriptions, clients and what they pushed.
+/// Subscriptions, clients and their pushed metrics.
 pub(crate) struct ClientTelemetry {
     clock: Clock,
-    /// `telemetry.max.bytes`: of a payload, compressed and decompressed.
+    /// `telemetry.max.bytes`: the most bytes of a payload, compressed and decompressed.
     bytes_max: usize,
     telemetry: Mutex<Telemetry>,
     series: Mutex<ClientSeries>,
@@ -30,7 +30,7 @@ pub(crate) struct ClientTelemetry {
 }
 
 impl ClientTelemetry {
-    /// There is no subscription.
+    /// Telemetry without a subscription.
     pub(crate) fn new(bytes_max: usize, clock: Clock) -> Self {
         ClientTelemetry {
             clock,
@@ -46,19 +46,19 @@ impl ClientTelemetry {
         self.bytes_max
     }
 
-    /// Takes over the configuration of a subscription.
+    /// Applies the configuration of a subscription.
     pub(crate) fn subscribe(&self, name: &str, values: &BTreeMap<String, String>) {
         self.telemetry.lock().set_subscription(name, values);
     }
 
-    /// What a client is to push; a client without an id gets one.
+    /// The subscription of a client; a client without an id gets one.
     pub(crate) fn get(&self, context: &RequestContext, id: Uuid) -> Result<(Uuid, Subscribed), ErrorCode> {
         let id = if id.is_zero() { random::uuid() } else { id };
         let now_ms = self.clock.mono_ms();
         with_facts(context, |facts| self.telemetry.lock().get(id, facts, now_ms)).map(|got| (id, got))
     }
 
-    /// Takes over what a client pushes. May take a while: for a thread that may wait.
+    /// Takes a client's push. It may take a while, so that it runs on a thread that may wait.
     pub(crate) fn push(
         &self,
         context: &RequestContext,
@@ -115,14 +115,14 @@ impl ClientTelemetry {
         Ok(())
     }
 
-    /// Looks at what clients pushed that are still there.
+    /// Calls `look` with the pushed metrics of clients that are still active.
     pub(crate) fn with_series<T>(&self, look: impl FnOnce(&ClientSeries) -> T) -> T {
         let mut series = self.series.lock();
         series.expire(self.clock.mono_ms());
         look(&series)
     }
 
-    /// Client instances that are known.
+    /// The number of known client instances.
     pub(crate) fn instances(&self) -> usize {
         self.telemetry.lock().len()
     }

@@ -1,8 +1,8 @@
-//! Threads of the event loops on which waiting is allowed, and the shares in them.
+//! Threads of the event loops that may wait, and the shares in them.
 //!
-//! Each event loop has a few. What waits for a log that all of its kind wait for may take a part of them only ([`Class`]), and so
-//! may what reads from one log directory ([`Classes::read`]), or a directory that hangs would keep clients from reading and writing
-//! in the others.
+//! Each event loop has a few. Work that waits for a log that all of its kind wait for may take a part of them only
+//! ([`Class`]). So may work that reads from one log directory ([`Classes::read`]): otherwise a directory that hangs
+//! would keep clients from reading and writing in the others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use mainstem_runtime::clock::machine_now;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Changes that are made at the same time, on all event loops together. The metadata publisher carries them out one after the
-/// other whatever their number.
+/// The most changes in progress on all event loops together. The metadata publisher carries them out one after the
+/// other in any case.
 pub(crate) const CHANGE_THREADS_MAX: usize = 3;
 
-/// Requests for producer ids that are served at the same time: they are given out under one lock.
+/// The most requests for producer ids in progress: these are allocated under one lock.
 const PRODUCER_ID_THREADS_MAX: usize = 1;
 
-/// Questions that are answered at the same time, on all event loops together. A coordinator has one lock.
+/// The most questions in progress on all event loops together. A coordinator has one lock.
 const QUESTION_THREADS_MAX: usize = 2;
 
-/// Long descriptions that are made at the same time, on all event loops together: they take a processor for long.
+/// The most long descriptions in progress on all event loops together: each takes a processor for long.
 const DESCRIPTION_THREADS_MAX: usize = 1;
 
-/// Threads that read from one log directory at the same time, on all event loops together: as many as a disk can be kept busy with.
+/// The most threads that read from one log directory, on all event loops together: as many as keep a disk busy.
 pub(crate) const DIRECTORY_THREADS_MAX: usize = 4;
 
 const _: () = assert!(
@@ -41,19 +41,19 @@ const _: () = assert!(
     "each event loop has threads for data, whatever the others wait for, and however long one directory takes"
 );
 
-/// What work in the background may have to wait for.
+/// A class of background work, by what it may have to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The logs of the partitions that it is about, or a processor.
+    /// The logs of its partitions, or a processor.
     Data,
-    /// A change that an administrator makes: of the metadata, which this node has to carry out, or of groups. There is no time
-    /// limit for what one node alone has to do, as a directory in which a log is opened may take its time.
+    /// An administrator's change: of the metadata, which this node has to carry out, or of groups. Work of one node
+    /// has no time limit, as a directory in which a log is opened may take its time.
     Changes,
     /// Producer ids: the metadata log or its leader.
     ProducerIds,
     /// The lock of a coordinator and the majority that confirms its leader, or the metadata leader.
     Questions,
-    /// The processor: a description of many configurations, which is long.
+    /// A processor: a long description of many configurations.
     Descriptions,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Classes {
     producer_ids: Arc<Semaphore>,
     questions: Arc<Semaphore>,
     descriptions: Arc<Semaphore>,
-    /// By log directory. What is in none, as attached queues are, has a share, too.
+    /// Shares by log directory. Work without a directory, as for attached queues, has a share, too.
     directories: Mutex<BTreeMap<Option<DirectoryId>, Arc<Semaphore>>>,
 }
 
@@ -79,8 +79,8 @@ impl Classes {
         }
     }
 
-    /// Waits for a turn, in the order of arrival; what waits goes when its client does. A turn ends when it is dropped. As that of
-    /// [`OneAtATime`] it belongs to the thread that works.
+    /// Waits for a turn, in the order of arrival; a wait ends with its client. A turn ends when it is dropped. As
+    /// that of [`OneAtATime`] it belongs to the thread that works.
     pub(crate) async fn turn(&self, class: Class) -> Option<OwnedSemaphorePermit> {
         let share = match class {
             Class::Data => return None,
@@ -92,9 +92,9 @@ impl Classes {
         Some(share.clone().acquire_owned().await.expect("it is never closed"))
     }
 
-    /// Reads from one log directory in the background, when it is its turn. A directory that hangs has what reads from it wait, and
-    /// takes no thread but those of its share. So work that reads from several does so by one piece for each: a turn of one is
-    /// never held while another one is waited for.
+    /// Reads from one log directory in the background, when it is its turn. Reads from a directory that hangs wait,
+    /// and take no threads but those of its share. So work that reads from several directories has one piece for
+    /// each: it never holds a turn of one while it waits for another.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         context: &RequestContext,
@@ -109,7 +109,7 @@ impl Classes {
         in_background(context, in_turn).await
     }
 
-    /// Waits for a turn of a directory, as [`turn`](Self::turn) does for one of a class.
+    /// Waits for a turn of a directory, as [`turn`](Self::turn) does for a class.
     pub(crate) async fn turn_of(&self, directory: Option<DirectoryId>) -> OwnedSemaphorePermit {
         let new = || Arc::new(Semaphore::new(DIRECTORY_THREADS_MAX));
         let share = self.directories.lock().entry(directory).or_insert_with(new).clone();
@@ -117,8 +117,8 @@ impl Classes {
     }
 }
 
-/// Runs a function of a request on a thread where waiting is allowed, and resolves to what it returns, and how long it
-/// took. That is time of the request's client, too.
+/// Runs a function of a request on a thread that may wait. Resolves to its result and the time that it took, which
+/// counts as time of the request's client, too.
 pub(crate) async fn in_background<T: Send + 'static>(
     context: &RequestContext,
     work: impl FnOnce() -> T + Send + 'static,
@@ -141,8 +141,8 @@ pub(crate) async fn in_background<T: Send + 'static>(
     }
 }
 
-/// Work of a kind that takes a processor for long: of all connections one piece is done at a time, in the order in which they
-/// come, so that it takes one thread and its memory has one bound.
+/// Work of a kind that takes a processor for long. Of all connections one piece is done at a time, in the order of
+/// arrival, so that it takes one thread and its memory has one bound.
 pub(crate) struct OneAtATime(Arc<Semaphore>);
 
 impl OneAtATime {
@@ -150,8 +150,8 @@ impl OneAtATime {
         OneAtATime(Arc::new(Semaphore::new(1)))
     }
 
-    /// Waits for a turn, which ends when it is dropped. It belongs to the thread that works: a client that goes away does not
-    /// make room for the next one before that is done.
+    /// Waits for a turn, which ends when it is dropped. It belongs to the thread that works: when a client leaves,
+    /// the next one waits until that work is done.
     pub(crate) async fn turn(&self) -> OwnedSemaphorePermit {
         self.0.clone().acquire_owned().await.expect("it is never closed")
     }

@@ -1,4 +1,4 @@
-//! Users by their passwords and credentials, as the metadata have them.
+//! Users of the metadata, by their passwords and credentials.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use mainstem_security::{Credentials, DecoyShape, KafkaPrincipal, Secret, TokenCr
 
 use crate::broker::Broker;
 
-/// The mechanism and the iterations by which most users' passwords are checked.
+/// The most frequent mechanism and iterations of users' passwords.
 pub(crate) fn shape_of_most(broker: &Broker) -> (ScramMechanism, u32) {
     let image = broker.controller.image();
     let count = |mechanism| image.scram_credentials(mechanism).count();
@@ -21,16 +21,16 @@ pub(crate) fn shape_of_most(broker: &Broker) -> (ScramMechanism, u32) {
     (most, broker.security.decoy((&broker.config, &broker.controller), most).iterations)
 }
 
-/// The user of a password, whichever mechanism of SCRAM it has; takes as long for an unknown one.
+/// The user of a password, with any mechanism of SCRAM. An unknown user takes the same time.
 pub(crate) fn user_of_password(broker: &Broker, name: &str, password: &Secret) -> Option<KafkaPrincipal> {
-    // Asked for every user.
+    // This is done for every user.
     let (of_most, iterations) = shape_of_most(broker);
     let known = [ScramMechanism::Sha512, ScramMechanism::Sha256].into_iter().find_map(|mechanism| {
         let credential = broker.controller.image().scram_credential(mechanism, name).cloned()?;
         Some((mechanism, credential))
     });
     let Some((mechanism, credential)) = known else {
-        // As long as those of most users take.
+        // It takes as long as the check of most users.
         let _ = ScramCredential::new(of_most, password, *b"none", iterations);
         return None;
     };
@@ -41,7 +41,7 @@ pub(crate) fn user_of_password(broker: &Broker, name: &str, password: &Secret) -
 
 /// The users of one listener, for an exchange.
 pub(crate) struct KnownUsers<'a> {
-    /// Where the metadata is.
+    /// The broker with the metadata.
     pub(crate) broker: &'a Broker,
     /// The listener.
     pub(crate) settings: &'a SaslSettings,
@@ -57,7 +57,7 @@ impl Credentials for KnownUsers<'_> {
         image.scram_credential(mechanism, user).cloned().map(Cow::Owned)
     }
 
-    /// There are no delegation tokens yet.
+    /// Delegation tokens are not supported yet.
     fn token(&self, _mechanism: ScramMechanism, _id: &str) -> Option<TokenCredential> {
         None
     }

@@ -1,4 +1,4 @@
-//! A runtime on a thread of its own, for what goes on while a command works.
+//! A runtime on a thread of its own, for tasks that run while a command works.
 
 use std::thread;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// The runtime; it ends with this.
+/// The runtime. It ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Background {
     handle: Handle,
@@ -32,7 +32,7 @@ impl Background {
         Ok(Background { handle, _alive: alive })
     }
 
-    /// What tasks can be spawned on.
+    /// The handle by which tasks are spawned on the runtime.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }

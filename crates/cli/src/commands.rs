@@ -1,4 +1,4 @@
-//! One file per command: what it takes, what it does, what it prints.
+//! One file per command: its arguments, its work, its output.
 
 pub(crate) mod acl;
 pub(crate) mod cluster;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::secrets;
 
-/// What has settings of its own, written KIND/NAME; `broker` alone stands for the defaults of all brokers.
+/// A resource with settings of its own, written KIND/NAME; `broker` alone is the defaults of all brokers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Resource(ConfigResource);
 
@@ -45,7 +45,7 @@ impl Resource {
         Ok(Resource(resource))
     }
 
-    /// Whether a setting was made for the resource itself, rather than for more than that.
+    /// Returns true if a setting belongs to the resource itself, rather than to a wider default.
     pub(crate) fn owns(&self, config: &ConfigEntry) -> bool {
         matches!(
             (&self.0, config.source),
@@ -58,16 +58,15 @@ impl Resource {
         )
     }
 
-    /// Whether a setting of it is a secret.
+    /// Returns true if a setting of the resource is a secret.
     fn hides(&self, key: &str) -> bool {
         matches!(self.0, ConfigResource::Broker(_) | ConfigResource::AllBrokers) && secrets::is_sensitive(key)
     }
 
-    /// Refuses settings of brokers that have an unknown name: brokers keep them for a plug-in that may have them, without a word.
-    /// Names for all other resources are refused by the brokers themselves.
+    /// Refuses settings of brokers with an unknown name: brokers keep them without a word for a plug-in that may use
+    /// them. Brokers themselves refuse unknown names of all other resources.
     ///
-    /// # Errors
-    /// The first unknown name, and the known one that is like it.
+    /// The first unknown name, with the known one that is most like it.
     pub(crate) fn check_keys(&self, settings: &[Setting]) -> Result<()> {
         if !matches!(self.0, ConfigResource::Broker(_) | ConfigResource::AllBrokers) {
             return Ok(());
@@ -88,7 +87,7 @@ impl Resource {
         }
     }
 
-    /// A broker that is to be asked has to be there.
+    /// Fails if the broker of the resource does not exist.
     async fn check(&self, admin: &Admin) -> Result<()> {
         if let ConfigResource::Broker(id) | ConfigResource::Loggers(id) = &self.0 {
             let nodes = admin.nodes().await?;
@@ -114,7 +113,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// One setting as it is asked for.
+/// A setting with its new value.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) key: String,
@@ -139,7 +138,7 @@ impl Setting {
         }
     }
 
-    /// Its value as it may be shown.
+    /// Its value as it may be printed.
     fn shown(&self, resource: &Resource) -> &str {
         if resource.hides(&self.key) { secrets::HIDDEN } else { &self.value }
     }
@@ -173,7 +172,7 @@ pub(crate) async fn describe(admin: &Admin, resource: &Resource) -> Result<Vec<C
     Ok(configs)
 }
 
-/// Sets some settings and lets others go back to their defaults, all or none of it.
+/// Sets settings and resets others to their defaults, all or none.
 pub(crate) async fn alter(
     admin: &Admin,
     resource: &Resource,

@@ -1,4 +1,4 @@
-//! The commands that the documentation names are there, with the options that it gives them.
+//! The commands that the documentation names exist, with the options that it gives them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::Arguments;
 
 const PROGRAM: &str = "mainstem";
 
-/// A command as it stands in a page.
+/// A command in a page.
 #[derive(Debug)]
 struct Named {
     /// The page and the line, from 1.
@@ -68,7 +68,7 @@ fn commands(page: &Path) -> (Vec<Named>, Vec<Named>) {
     (in_blocks, in_text)
 }
 
-/// Words of each run of the program in a line of shell. What begins a pipe, a redirection or a comment ends it.
+/// Words of each run of the program in a line of shell. A pipe, a redirection or a comment ends it.
 fn runs(line: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut run: Option<Vec<String>> = None;
@@ -89,7 +89,7 @@ fn runs(line: &str) -> Vec<Vec<String>> {
         } else if is_command && word == PROGRAM {
             run = Some(vec![word]);
         } else {
-            // `until`, `!` and variables come before a command.
+            // Variables, `!` and `until` come before a command.
             is_command &=
                 matches!(word.as_str(), "until" | "while" | "if" | "!" | "do" | "then") || word.contains('=');
         }
@@ -98,8 +98,8 @@ fn runs(line: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// The fault of a command of which only its name, and perhaps options, is said: `...` and words in capitals stand for others, and
-/// `list|show` for each of the two.
+/// The fault of a mention of a command, which has its name and perhaps options: `...` and words in capitals are
+/// placeholders, `list|show` means each of the two.
 fn fault_of_mention(text: &str) -> Option<String> {
     let mut at = vec![Arguments::command()];
     at[0].build();

@@ -4,8 +4,8 @@
 const DATE_UNITS: &[(char, i64)] = &[('W', 7 * 86_400_000), ('D', 86_400_000)];
 const TIME_UNITS: &[(char, i64)] = &[('H', 3_600_000), ('M', 60_000), ('S', 1_000)];
 
-/// Reads a span in milliseconds. Months and years have no fixed length and are not taken; seconds may have a fraction.
-/// None for anything else, and for what is longer than 64 bits can say.
+/// Reads a span in milliseconds. Months and years have no fixed length and are refused; seconds may have a fraction.
+/// None for anything else, and for spans that 64 bits cannot hold.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     let text = text.strip_prefix(['P', 'p'])?;
     let (date, time) = match text.split_once(['T', 't']) {

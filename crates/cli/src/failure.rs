@@ -1,4 +1,4 @@
-//! What a person reads of an error: the words of the tool for those of the client, and what to do.
+//! Errors for people: the tool's words for those of the client, with advice.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::output;
 
-/// The same for a terminal: what others named does nothing to it. Problems of a configuration, which the user has written, have a line each.
+/// The same for a terminal, with control characters escaped. Faults of a configuration, which the user has written, get a line each.
 pub(crate) fn shown(error: &anyhow::Error) -> String {
     match error.chain().any(|cause| cause.is::<ConfigError>()) {
         true => output::shown_lines(&text(error)).into_owned(),
@@ -16,18 +16,18 @@ pub(crate) fn shown(error: &anyhow::Error) -> String {
     }
 }
 
-/// The whole of an error, from what was wanted to what came between. A cause that the words above it tell already is not
-/// told again.
+/// The whole of an error, from the command's aim to the cause. A cause whose text is already in the message is not
+/// repeated.
 pub(crate) fn text(error: &anyhow::Error) -> String {
-    error.chain().fold(String::new(), |told, cause| {
+    error.chain().fold(String::new(), |text, cause| {
         let cause = match cause.downcast_ref::<Error>() {
             Some(error) => words(error),
             None => cause.to_string(),
         };
         match () {
-            () if told.is_empty() => cause,
-            () if told.contains(&cause) => told,
-            () => told + ": " + &cause,
+            () if text.is_empty() => cause,
+            () if text.contains(&cause) => text,
+            () => text + ": " + &cause,
         }
     })
 }
@@ -43,7 +43,7 @@ pub(crate) fn json(error: &anyhow::Error) -> Value {
 
 fn words(error: &Error) -> String {
     match error {
-        // There is mostly one broker, and it was named on the command line.
+        // There is mostly one broker, and the command line names it.
         Error::Broker { code, message, what, .. } => format!("{what}: {message} ({})", code.name()),
         Error::Connect { broker, reason } => format!(
             "cannot connect to {broker}; is a broker running there? Start one with `mainstem start`, or name another \
@@ -61,7 +61,7 @@ fn words(error: &Error) -> String {
         Error::Damaged { partition, offset, next_offset, reason } => {
             let next = next_offset.map(|next| format!(" {next}")).unwrap_or_default();
             format!(
-                "{partition} cannot be read from offset {offset} on: {reason}; start behind that with --from{next} to go on"
+                "{partition} cannot be read from offset {offset} on: {reason}; start behind that with --from{next} to continue"
             )
         }
         other => other.to_string(),
@@ -72,7 +72,7 @@ fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
 }
 
-/// The same refusal with what a person can do about it in place of the broker's words, where there is something.
+/// The same refusal with advice in place of the broker's words, where there is some.
 pub(crate) fn advised(error: Error, advice: impl FnOnce(ErrorCode) -> Option<&'static str>) -> Error {
     match error {
         Error::Broker { code, message, what, broker } => {
@@ -124,11 +124,11 @@ mod tests {
             ),
             (
                 damaged(Some(7)),
-                "t-0 cannot be read from offset 5 on: it is cut off; start behind that with --from 7 to go on",
+                "t-0 cannot be read from offset 5 on: it is cut off; start behind that with --from 7 to continue",
             ),
             (
                 damaged(None),
-                "t-0 cannot be read from offset 5 on: it is cut off; start behind that with --from to go on",
+                "t-0 cannot be read from offset 5 on: it is cut off; start behind that with --from to continue",
             ),
             (
                 Error::Unsupported { broker: "b:9092".into(), reason: "ListGroups".into() },

@@ -9,14 +9,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
 
-/// The exit status of a shell's command that SIGINT ended.
+/// The exit status of a command that SIGINT ended, as shells report it.
 const STATUS: i32 = 130;
 
-/// Returns true if the command was asked to end.
+/// The signals that ask a command to end.
 #[derive(Debug)]
 pub(crate) struct Interrupt {
     is_raised: Arc<AtomicBool>,
-    /// Has something to read from the first signal on.
+    /// Readable from the first signal on.
     wake: tokio::net::UnixStream,
 }
 
@@ -26,7 +26,7 @@ impl Interrupt {
         let is_raised = Arc::new(AtomicBool::new(false));
         let (wake, waker) = UnixStream::pair().context("signals cannot be handled")?;
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag down, the second finds it up.
+            // The order matters: the first signal finds the flag unset, the second finds it set.
             flag::register_conditional_shutdown(signal, STATUS, is_raised.clone())
                 .and_then(|_| flag::register(signal, is_raised.clone()))
                 .and_then(|_| pipe::register(signal, waker.try_clone()?))
@@ -37,7 +37,7 @@ impl Interrupt {
         Ok(Interrupt { is_raised, wake })
     }
 
-    /// Whether a signal came.
+    /// Returns true after the first signal.
     pub(crate) fn is_raised(&self) -> bool {
         self.is_raised.load(Ordering::Relaxed)
     }
@@ -45,7 +45,7 @@ impl Interrupt {
     /// Waits for a signal.
     pub(crate) async fn raised(&self) {
         while !self.is_raised() {
-            // Nothing is ever read from it, so that a task that waits later finds it readable, too.
+            // The bytes are never read, so that a task that waits later finds it readable, too.
             if self.wake.readable().await.is_err() {
                 std::future::pending::<()>().await;
             }

@@ -1,4 +1,4 @@
-//! What the broker logs, and the filter behind it, which clients can change while it runs.
+//! The log of the broker, and its filter, which clients can change while the broker runs.
 
 mod sink;
 
@@ -23,10 +23,10 @@ use self::sink::Sink;
 /// The environment variable with the levels at start: a level, or `TARGET=LEVEL` pairs separated by commas, or both.
 pub(crate) const VARIABLE: &str = "MAINSTEM_LOG";
 
-/// How long the end of the process waits for who reads the last lines.
+/// The longest wait at the end of the process for a reader of the last lines.
 const LAST_LINES_TIME: Duration = Duration::from_secs(1);
 
-/// Where this process logs to, once it does.
+/// The sink of this process, once it logs.
 static SINK: OnceLock<Arc<Sink>> = OnceLock::new();
 
 /// Lines of `tracing` on their way to the sink, each in one write.
@@ -59,8 +59,8 @@ impl io::Write for Lines {
     }
 }
 
-/// A writer that makes one line of each event, which controls no terminal, whatever names of clients are in it: `tracing` escapes some of that
-/// in text, and nothing beyond ASCII in JSON. What is written in JSON is the same value as before.
+/// Makes one line of each event that controls no terminal, whatever names of clients are in it. `tracing` escapes
+/// some control characters in text, and none beyond ASCII in JSON. A JSON line keeps its value.
 fn one_line(line: &[u8], form: Form) -> Cow<'_, [u8]> {
     let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
     let shown = match form {
@@ -74,10 +74,10 @@ fn one_line(line: &[u8], form: Form) -> Cow<'_, [u8]> {
     Cow::Owned(format!("{shown}\n").into_bytes())
 }
 
-/// The sequences that `tracing` writes behind an ESC for colours, and for their end. Others have more: text that is not seen, titles of windows.
+/// The sequences that `tracing` writes behind an ESC to begin and end colours. Any other could do harm: hide text, or set a title.
 const COLOURS: [&str; 9] = ["[0m", "[1m", "[2m", "[3m", "[31m", "[32m", "[33m", "[34m", "[35m"];
 
-/// A line with colours: an ESC of something else, as a field with a name of a client may have, is shown.
+/// Escapes an ESC of a coloured line that begins none of these sequences: a name of a client may have one.
 fn shown_coloured(text: &str) -> Cow<'_, str> {
     let mut parts = text.split('\u{1b}');
     let mut out = shown(parts.next().unwrap_or_default()).into_owned();
@@ -99,14 +99,14 @@ pub(crate) fn last_words(line: &str) {
     }
 }
 
-/// Waits a moment for who reads the log, before the process ends.
+/// Waits a moment for a reader of the log, before the process ends.
 pub(crate) fn finish() {
     if let Some(sink) = SINK.get() {
         sink.drain(LAST_LINES_TIME);
     }
 }
 
-/// A panic goes where everything else goes, and waits as little.
+/// Logs a panic like any other event, without waiting.
 fn log_panic(info: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let backtrace = Backtrace::capture();
@@ -115,13 +115,13 @@ fn log_panic(info: &PanicHookInfo<'_>) {
     tracing::error!(backtrace, "thread {:?} {info}", thread.name().unwrap_or("without a name"));
 }
 
-/// Begins to log, as the environment wants it. Nothing that is logged waits for who reads it.
+/// Begins to log, at the levels of the environment. No event waits for a reader.
 pub(crate) fn to_stderr(json: bool) -> Loggers {
     let descriptor = stderr().as_fd().try_clone_to_owned();
-    // Without a descriptor to spare there is the plain way.
+    // Without a free descriptor, lines are written directly.
     let sink = descriptor.and_then(|descriptor| Sink::new(descriptor, json)).ok();
     if let Some(sink) = &sink {
-        // There is one log in a process.
+        // A process has one log.
         let _ = SINK.set(sink.clone());
     }
     let lost = sink.clone();
@@ -133,7 +133,7 @@ pub(crate) fn to_stderr(json: bool) -> Loggers {
     };
     let (filter, handle) = reload::Layer::new(targets.clone());
     let registry = tracing_subscriber::registry().with(filter);
-    // Colours are for who looks, unless NO_COLOR is set; what collects lines wants the lines.
+    // Colours are for a terminal, unless NO_COLOR is set. A collector of lines gets none.
     let is_coloured =
         stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let form = match (json, is_coloured) {
@@ -162,7 +162,7 @@ pub(crate) fn to_stderr(json: bool) -> Loggers {
     .with_lines_lost(move || lost.as_ref().map_or(0, |sink| sink.lost()))
 }
 
-/// Levels as they are typed. A word alone has to be a level: as a target it would leave all others silent.
+/// Parses levels. A single word must be a level: as a target it would silence all others.
 fn parse(text: &str) -> Result<Targets, String> {
     let mut words = text.split(',').map(str::trim).filter(|part| !part.contains('='));
     match words.find(|word| word.parse::<LevelFilter>().is_err()) {
@@ -181,7 +181,7 @@ fn targets_of(levels: &LoggerLevels) -> Targets {
     Targets::new().with_default(filter(levels.root())).with_targets(own)
 }
 
-/// Nothing is logged as fatal here, so that the two are one.
+/// The level of a filter. No event is logged as fatal, so that OFF is FATAL.
 fn level(filter: LevelFilter) -> LogLevel {
     match filter {
         LevelFilter::OFF => LogLevel::Fatal,
@@ -219,12 +219,12 @@ mod tests {
         }
     }
 
-    /// The line that a subscriber writes of an event with a name in its text, in a field of text and in one that is shown.
+    /// The line of an event with a name in its text, in a field of text and in one that is shown.
     fn logged(name: &str, form: Form) -> String {
         #[derive(Clone, Default)]
-        struct Kept(Arc<parking_lot::Mutex<Vec<u8>>>, Option<Form>);
+        struct Captured(Arc<parking_lot::Mutex<Vec<u8>>>, Option<Form>);
 
-        impl io::Write for Kept {
+        impl io::Write for Captured {
             fn write(&mut self, line: &[u8]) -> io::Result<usize> {
                 self.0.lock().extend_from_slice(&one_line(line, self.1.expect("a form is given")));
                 Ok(line.len())
@@ -235,8 +235,8 @@ mod tests {
             }
         }
 
-        let kept = Kept(Arc::default(), Some(form));
-        let writer = kept.clone();
+        let captured = Captured(Arc::default(), Some(form));
+        let writer = captured.clone();
         let layer = tracing_subscriber::fmt::layer()
             .with_writer(move || writer.clone())
             .with_ansi(form == Form::Coloured);
@@ -247,7 +247,7 @@ mod tests {
             }
             _ => tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), say),
         }
-        String::from_utf8(kept.0.lock().clone()).expect("a line is text")
+        String::from_utf8(captured.0.lock().clone()).expect("a line is text")
     }
 
     #[test]

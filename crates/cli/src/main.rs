@@ -56,21 +56,21 @@ enum Command {
     Config(commands::config::ConfigArguments),
     /// List and set what users, clients and addresses may use.
     Quota(commands::quota::QuotaArguments),
-    /// Who may do what: list, add, remove and check rules (ACLs).
+    /// List, add, remove and check rules about who may do what (ACLs).
     Acl(commands::acl::AclArguments),
-    /// Users that log in by SCRAM, and their passwords.
+    /// Create, list, change and delete users that log in by SCRAM.
     User(commands::user::UserArguments),
-    /// Certificates and settings of a broker that asks who its clients are.
+    /// Make and check certificates, and settings of a broker that authenticates its clients.
     Security(commands::security::SecurityArguments),
     /// Describe the cluster: nodes, directories, features.
     Cluster(commands::cluster::ClusterArguments),
-    /// Name clusters, so that commands need not be told where to connect.
+    /// Name clusters, so that commands need no address.
     Profile(commands::profile::ProfileArguments),
     /// Look at log files on disk, and delete those of partitions that no topic owns.
     Log(commands::log::LogArguments),
     /// Run a replicated partition with faults, in virtual time, by seed.
     Simulate(commands::simulate::Simulate),
-    /// Streams from service to service without a broker: show, manage and serve them.
+    /// Show, manage and serve streams from service to service without a broker.
     Direct(commands::direct::DirectArguments),
     /// Append to an embedded queue, read it, check it, repair it; no broker is needed.
     Queue(commands::queue::QueueArguments),
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
         Err(error) => {
             match json {
                 true => logging::last_words(&output::json_line(&failure::json(&error))),
-                // Much of it may be a broker's words, or a name that it tells.
+                // Much of it may be text of a broker, or a name that it sent.
                 false => logging::last_words(&format!("mainstem: {}", failure::shown(&error))),
             }
             ended(ExitCode::FAILURE)
@@ -123,8 +123,8 @@ fn ended(code: ExitCode) -> ExitCode {
     code
 }
 
-/// The command line, and whether it asks for JSON. A command line that cannot be understood ends the process, as does one
-/// that asks for help.
+/// The command line, and true if it asks for JSON. One that cannot be parsed ends the process, as does one that asks
+/// for help.
 fn parse() -> (Arguments, bool) {
     let parsed = Arguments::command()
         .try_get_matches()
@@ -137,7 +137,7 @@ fn parse() -> (Arguments, bool) {
         }
         let plain = error.render().to_string();
         if let std::borrow::Cow::Owned(shown) = output::shown_lines(&plain) {
-            // An argument has something that would control the terminal.
+            // An argument may have control characters of a terminal.
             logging::last_words(shown.trim_end());
             std::process::exit(error.exit_code());
         }
@@ -145,7 +145,7 @@ fn parse() -> (Arguments, bool) {
     })
 }
 
-/// Whether the command that was chosen has `--json`, and it is set.
+/// Returns true if the chosen command has `--json`, and it is set.
 fn wants_json(matches: &ArgMatches) -> bool {
     match matches.subcommand() {
         Some((_, matches)) => wants_json(matches),
@@ -160,7 +160,7 @@ fn wait_for(command: impl Future<Output = Result<()>>) -> Result<()> {
         .build()
         .context("nothing can be waited for here")?;
     let outcome = runtime.block_on(command);
-    // A name that is still being looked up is not waited for.
+    // A name lookup that is still running is not waited for.
     runtime.shutdown_background();
     outcome
 }

@@ -8,7 +8,7 @@ use mainstem_client::{Admin, Isolation, Position, TopicPartition};
 /// Offsets by partition.
 pub(crate) type Offsets = BTreeMap<TopicPartition, i64>;
 
-/// The offset of a position in each partition; those for which there is none, as all records are older, are left out.
+/// The offset of a position in each partition, but for those that have none, as all their records are older.
 pub(crate) async fn find<'k>(
     admin: &Admin,
     partitions: impl IntoIterator<Item = &'k TopicPartition>,

@@ -27,7 +27,7 @@ pub(crate) struct Profile {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Profiles {
-    /// The name of the one that is used where none is named.
+    /// The name of the profile that is used where no other is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) used: Option<String>,
     /// Each by its name.
@@ -35,14 +35,15 @@ pub(crate) struct Profiles {
     pub(crate) profiles: BTreeMap<String, Profile>,
 }
 
-/// The file: `$XDG_CONFIG_HOME/mainstem/profiles`, or below `~/.config` without that variable; none for a user without a home.
+/// The path of the file: `$XDG_CONFIG_HOME/mainstem/profiles`, or below `~/.config` without that variable; none for a user without a
+/// home.
 pub(crate) fn path() -> Option<PathBuf> {
     let of = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let config = of("XDG_CONFIG_HOME").or_else(|| Some(of("HOME")?.join(".config")))?;
     Some(config.join("mainstem/profiles"))
 }
 
-/// The same where it is needed.
+/// The path, for commands that need it.
 ///
 /// # Errors
 /// When the user has no home.
@@ -81,14 +82,14 @@ impl Profiles {
     /// The profile of a name.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it does not exist.
     pub(crate) fn get(&self, name: &str) -> Result<&Profile> {
         self.profiles.get(name).ok_or_else(|| {
             anyhow!("there is no profile {name}; `mainstem profile list` shows those that are, `mainstem profile add` makes one")
         })
     }
 
-    /// Writes the file as a whole: a reader sees the old one or the new one. Only its owner may read it.
+    /// Writes the file atomically, readable by its owner alone.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -101,7 +102,7 @@ impl Profiles {
             .and_then(|()| fs::rename(&beside, path))
             .and_then(|()| fs::File::open(dir)?.sync_all());
         if replaced.is_err() {
-            // What is left of it is of no use.
+            // An incomplete file has no use.
             let _ = fs::remove_file(&beside);
         }
         replaced.with_context(written)
@@ -118,7 +119,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Refuses a name that could be taken for something else.
 ///
 /// # Errors
-/// Says what a name is made of.
+/// Says which characters a name may have.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     ensure!(

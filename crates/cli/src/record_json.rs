@@ -1,4 +1,4 @@
-//! Records as lines of JSON: what `consume --json` writes and `produce --json` reads.
+//! Records as lines of JSON, for `consume --json` and `produce --json`.
 //!
 //! `{"partition":0,"offset":5,"timestamp":1700000000000,"key":"k","value":"v","headers":[{"key":"h","value":"x"}]}`;
 //! bytes that are not UTF-8 go in `key_base64`, `value_base64`, and `value_base64` of a header.
@@ -12,7 +12,7 @@ use mainstem_client::{FetchedRecord, Header, Record};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// A line as it is read. What the broker decides may be there, as `consume --json` writes it, and is passed over.
+/// A line of input. Fields that the broker decides may be there, as `consume --json` writes them, and are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -54,7 +54,7 @@ struct HeaderLine {
     value_base64: Option<String>,
 }
 
-/// Reads a line, for a topic. A string stands for its text, null for null, any other JSON for its own text.
+/// Reads a line, for a topic. A string is its text, null is null, any other JSON is its own text.
 pub(crate) fn parse(topic: Arc<str>, line: &[u8]) -> Result<Record> {
     let line: Line = serde_json::from_slice(line).context("the line is no record in JSON")?;
     let headers = match line.headers {
@@ -115,7 +115,7 @@ pub(crate) fn to_json(topic: Option<&str>, partition: Option<i32>, record: &Fetc
 
 fn header_json(header: &Header<'_>) -> Value {
     let mut line = Map::new();
-    // A key that is no UTF-8 breaks Kafka's own convention; it is shown as well as it can be.
+    // A key that is not UTF-8 breaks Kafka's convention; it is shown with replacement characters.
     line.insert("key".into(), String::from_utf8_lossy(header.key).into());
     put(&mut line, "value", header.value);
     Value::Object(line)

@@ -1,4 +1,4 @@
-//! What the tool does not print: values of sensitive settings, and credentials of users in records of the metadata.
+//! Secrets that the tool does not print: values of sensitive settings, and credentials of users in records of the metadata.
 
 use std::borrow::Cow;
 
@@ -6,20 +6,20 @@ use mainstem_broker::config::ConfigKey;
 use mainstem_broker::config::table::find_broker;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
-/// What stands in the place of a secret.
+/// The text in place of a secret.
 pub(crate) const HIDDEN: &str = "[hidden]";
 
-/// Kafka's number of a broker as what has settings.
+/// Kafka's number of the resource type "broker".
 const BROKER: i8 = 4;
 
-/// Whether a broker's setting is a secret. A name that no key has may belong to a plug-in, and counts as one, as in Kafka.
+/// Returns true if a broker's setting is a secret. An unknown name may belong to a plug-in, and counts as one, as in Kafka.
 pub(crate) fn is_sensitive(broker_key: &str) -> bool {
     find_broker(broker_key).is_none_or(ConfigKey::is_sensitive)
 }
 
-/// The value of a record as it may be shown. One that is a record of the metadata log has its secrets replaced, wherever the
-/// file lies: salts and keys of SCRAM users, and sensitive settings of brokers. `of_metadata`: the file is one of the metadata
-/// log, where a value that cannot be read may have a secret anywhere, and is hidden as a whole.
+/// The value of a record as it may be printed. In a record of the metadata log, salts and keys of SCRAM users and
+/// sensitive settings of brokers are replaced, wherever the file lies. With `of_metadata` the file is one of the
+/// metadata log: there a value that cannot be read is hidden as a whole, as it may have a secret anywhere.
 pub(crate) fn shown_value(value: &[u8], of_metadata: bool) -> Cow<'_, [u8]> {
     match MetadataRecord::decode(value) {
         Ok((record, version)) => match masked(record) {
@@ -31,7 +31,7 @@ pub(crate) fn shown_value(value: &[u8], of_metadata: bool) -> Cow<'_, [u8]> {
     }
 }
 
-/// The record without its secrets; none if it has none.
+/// The record without its secrets; none if it has no secret.
 fn masked(record: MetadataRecord<'_>) -> Option<MetadataRecord<'_>> {
     let hidden = || HIDDEN.as_bytes().into();
     match record {
@@ -117,7 +117,7 @@ mod tests {
         let shown = shown_value(&bytes, false);
         assert!(has(&shown, "alice") && !has(&shown, "the-s"), "{shown:?}");
         assert!(MetadataRecord::decode(&shown).is_ok(), "it is still a record");
-        // Half a record of the metadata log is none, and may be a half of a secret.
+        // Half a record of the metadata log cannot be read, and may have half of a secret.
         let half = &bytes[..bytes.len() - 1];
         assert_eq!(shown_value(half, true), HIDDEN.as_bytes());
         assert_eq!(shown_value(half, false), half);

@@ -15,13 +15,13 @@ use crate::tls_hint;
 pub(crate) const VARIABLE: &str = "MAINSTEM_BOOTSTRAP";
 /// The environment variable with a file of Kafka's properties of clients.
 pub(crate) const CONFIG_VARIABLE: &str = "MAINSTEM_COMMAND_CONFIG";
-/// Names the tool in the brokers' logs, metrics and quotas.
+/// The client id, which names the tool in the brokers' logs, metrics and quotas.
 const CLIENT_ID: &str = "mainstem";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longer than a broker takes for any request that does not say itself how long it may wait.
+/// The timeout of requests that do not say themselves how long they may take. No broker takes that long.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
 const FIRST_RETRY: Duration = Duration::from_millis(50);
-/// Who asks for less has one attempt, which needs its time all the same.
+/// The least time for an operation: one attempt needs it.
 const LIMIT_MIN: Duration = Duration::from_secs(1);
 
 /// The broker that a command connects to if nothing names another.
@@ -42,7 +42,7 @@ pub(crate) struct Target {
     /// [env: MAINSTEM_PROFILE] [default: the one of `mainstem profile use`]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// How long to retry what may succeed later, such as a leader that is being elected.
+    /// Seconds for which an operation is retried that may succeed later, such as one that waits for a leader election.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     timeout: u64,
 }
@@ -54,7 +54,7 @@ struct Place {
     command_config: Option<PathBuf>,
 }
 
-/// The environment's part of what a command is told.
+/// The environment variables that say where to connect.
 #[derive(Debug, Default)]
 struct Environment {
     bootstrap: Option<String>,
@@ -73,7 +73,7 @@ impl Environment {
     }
 }
 
-/// Properties with the values that stand elsewhere (`config.providers`).
+/// Properties whose references to other files are resolved (`config.providers`).
 pub(crate) fn resolved(properties: &Properties) -> Result<Properties> {
     let environment = |name: &str| std::env::var(name).ok();
     let read = |path: &str| files::read(Path::new(path)).map_err(|error| error.to_string());
@@ -81,7 +81,7 @@ pub(crate) fn resolved(properties: &Properties) -> Result<Properties> {
 }
 
 impl Target {
-    /// How to connect, and how long to try.
+    /// The configuration of the client: where and how to connect, and for how long to retry.
     pub(crate) fn config(&self) -> Result<ClientConfig> {
         self.config_of(&self.place()?)
     }
@@ -103,15 +103,15 @@ impl Target {
     /// The cluster to connect to, and how.
     ///
     /// # Errors
-    /// When a profile is named that is not there.
+    /// When the named profile does not exist.
     fn place(&self) -> Result<Place> {
         self.place_in(Environment::read(), Profiles::load)
     }
 
-    /// The same in an environment. The profiles are read only if one of them counts.
+    /// The same with a given environment. The profiles are read only if one of them is used.
     ///
-    /// The file of properties comes from where the brokers come from, unless it is named on the command line: what proves the
-    /// user to one cluster is not shown to another.
+    /// The file of properties comes from the same source as the brokers, unless the command line names it: the
+    /// credentials of one cluster are not shown to another.
     fn place_in(
         &self,
         environment: Environment,
@@ -139,7 +139,7 @@ impl Target {
         Ok(Place { bootstrap, command_config: own.or(command_config) })
     }
 
-    /// How long something may take that is tried again.
+    /// The time for which an operation is retried.
     pub(crate) fn limit(&self) -> Duration {
         Duration::from_secs(self.timeout).max(LIMIT_MIN)
     }
@@ -151,7 +151,7 @@ impl Target {
         let is_plain = config.tls.is_none();
         match Admin::connect(config).await {
             Err(error @ Error::Connect { .. }) => Err(error.into()),
-            // Who is refused knows what to do; that a broker is there is certain.
+            // The refusal of a login needs no hint: its message says what to do.
             Err(error) if error.class() == ErrorClass::Fatal => Err(error.into()),
             Err(error) => {
                 let broker = error.broker().unwrap_or(&place.bootstrap).to_owned();
@@ -195,7 +195,7 @@ mod tests {
         let profiles = || {
             let one =
                 |host: &str| Profile { bootstrap: format!("{host}:1"), command_config: Some(host.into()) };
-            let all = ["named", "told", "used"].map(|name| (name.to_owned(), one(name)));
+            let all = ["named", "chosen", "used"].map(|name| (name.to_owned(), one(name)));
             Ok(Profiles { used: Some("used".to_owned()), profiles: all.into() })
         };
         let environment = |bootstrap: Option<&str>, command_config: Option<&str>, profile: Option<&str>| {
@@ -203,7 +203,7 @@ mod tests {
                 target(bootstrap, command_config, profile);
             Environment { bootstrap, command_config, profile }
         };
-        let all = || environment(Some("env:1"), Some("env"), Some("told"));
+        let all = || environment(Some("env:1"), Some("env"), Some("chosen"));
         for (target, environment, bootstrap, command_config) in [
             (target(Some("own:1"), Some("own"), Some("named")), all(), "own:1", Some("own")),
             (target(Some("own:1"), None, Some("named")), all(), "own:1", Some("named")),
@@ -211,7 +211,7 @@ mod tests {
             (target(Some("own:1"), None, None), Environment::default(), "own:1", None),
             (target(None, None, Some("named")), all(), "named:1", Some("named")),
             (target(None, None, None), all(), "env:1", Some("env")),
-            (target(None, None, None), environment(None, None, Some("told")), "told:1", Some("told")),
+            (target(None, None, None), environment(None, None, Some("chosen")), "chosen:1", Some("chosen")),
             (target(None, None, None), environment(None, Some("env"), None), "used:1", Some("env")),
             (target(None, Some("own"), None), Environment::default(), "used:1", Some("own")),
         ] {

@@ -21,8 +21,8 @@ pub(crate) fn date(ms: i64) -> (i64, i64, i64) {
     date_of(ms.div_euclid(MS_PER_DAY))
 }
 
-/// Reads `2026-11-21`, `2026-11-21T22:00`, `...T22:00:00.123`, each with `Z`, `+01:00` or, for UTC, nothing behind the
-/// time. A blank may stand for the `T`. None for anything else.
+/// Reads `2026-11-21`, `2026-11-21T22:00`, `...T22:00:00.123`, each with `Z`, `+01:00` or, for UTC, nothing behind
+/// the time. A blank may replace the `T`. None for anything else.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     let (date, time) = match text.find(['T', 't', ' ']) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),

@@ -1,11 +1,11 @@
-//! A hint for who speaks in plain text to a broker that speaks TLS, which cannot be told from its silence.
+//! A hint for clients that use plain text with a broker that speaks TLS: such a broker is silent, and does not say why.
 
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Time that the broker has to show what it speaks.
+/// The longest wait for the broker's answer.
 const LIMIT: Duration = Duration::from_secs(5);
 /// A record of TLS 1.2 with a ClientHello of no bytes, which every TLS server answers with an alert. To a Kafka broker it is a
 /// frame that is too long, which none answers.

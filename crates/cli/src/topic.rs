@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use mainstem_client::{Admin, Topic, TopicPartition};
 
-/// A topic that must exist.
+/// The topic of a name, which must exist.
 pub(crate) async fn find(admin: &Admin, name: &str) -> Result<Arc<Topic>> {
     admin.find_topic(name).await?.with_context(|| {
         format!(
@@ -14,13 +14,13 @@ pub(crate) async fn find(admin: &Admin, name: &str) -> Result<Arc<Topic>> {
     })
 }
 
-/// The names of its partitions that have a leader.
+/// The partitions of a topic that have a leader.
 pub(crate) fn led(topic: &Topic) -> Vec<TopicPartition> {
     let led = topic.partitions.iter().filter(|partition| partition.leader.is_some());
     led.map(|partition| TopicPartition::new(topic.name.clone(), partition.index)).collect()
 }
 
-/// The partitions of topics that were chosen, all if none is named.
+/// The chosen partitions of topics, or all.
 ///
 /// # Errors
 /// When a topic does not have one of them.

@@ -1,8 +1,8 @@
-//! What the programs print: tables for people, JSON for programs, and an end without noise when the reader is gone.
+//! Output of the programs: tables for people, JSON for programs, and a quiet end when the reader is gone.
 //!
-//! Much of it was named by others: groups, clients, users, whoever writes records. So everything goes through [`shown`] or its like:
-//! cells of [`table`], all of [`print_line`], all of [`print()`] but the ends of lines, the strings of [`json_line`]. A name in a text
-//! of several lines needs [`shown`] itself, or it could begin a line.
+//! Others choose many of the names in it: groups, clients, users, records. So everything goes through [`shown`] or
+//! its like: cells of [`table`], all of [`print_line`], all of [`print()`] but the ends of lines, the strings of
+//! [`json_line`]. A name in a text of several lines needs [`shown`] itself, or it could begin a line.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -13,31 +13,31 @@ use comfy_table::{CellAlignment, Table, presets};
 use mainstem_lines::is_hidden;
 use serde_json::Value;
 
-/// Who reads standard output has closed it, as `head` does: no failure.
+/// The reader of standard output has closed it, as `head` does. This is no failure.
 #[derive(Debug, thiserror::Error)]
 #[error("the output is not read any more")]
 pub struct ReaderGone;
 
-/// A name as it can be shown in a line: characters that control a terminal, end a line, change the direction of writing or are not seen
-/// are written as `\n` or `\u{9b}`.
+/// A name in a form that is safe within a line. Characters that control a terminal, end a line, change the direction
+/// of writing or are invisible become `\n` or `\u{9b}`.
 pub fn shown(text: &str) -> Cow<'_, str> {
     escaped(text, is_hidden, |out, letter| out.extend(letter.escape_default()))
 }
 
-/// The same of a text of several lines, which keeps their ends.
+/// The same for a text of several lines, which keeps their ends.
 pub fn shown_lines(text: &str) -> Cow<'_, str> {
     let is_escaped = |letter| letter != '\n' && is_hidden(letter);
     escaped(text, is_escaped, |out, letter| out.extend(letter.escape_default()))
 }
 
-/// A value in JSON, on one line, whose strings are what they are and show nothing of a terminal's controls.
+/// A value in JSON on one line. Its strings keep their values, and have no control characters of a terminal.
 pub fn json_line(value: &Value) -> String {
     shown_json(&value.to_string()).into_owned()
 }
 
-/// The same of a value that is written already.
+/// The same for a value that is JSON already.
 pub fn shown_json(text: &str) -> Cow<'_, str> {
-    // There are such characters in strings alone.
+    // Such characters occur in strings alone.
     let escape = |out: &mut String, letter: char| {
         for unit in letter.encode_utf16(&mut [0; 2]) {
             write!(out, "\\u{unit:04x}").expect("a text takes everything");
@@ -64,14 +64,14 @@ fn escaped(
     Cow::Owned(out)
 }
 
-/// Prints a text and ends its line. What of it could control a terminal is shown instead, as by [`shown`].
+/// Prints a text and ends its line. Control characters of a terminal are escaped, as by [`shown`].
 pub fn print(text: &str) -> Result<()> {
     let text = shown_lines(text);
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(written)
 }
 
-/// Prints a text of one line: an end of line within it is shown as any other control.
+/// Prints a text of one line: an end of line within it is escaped as any other control character.
 pub fn print_line(text: &str) -> Result<()> {
     print(&shown(text))
 }
@@ -81,7 +81,7 @@ pub fn print_json(value: &Value) -> Result<()> {
     print(&json_line(value))
 }
 
-/// Prints a text on standard error and ends its line. A standard error that is closed is no failure.
+/// Prints a text on standard error and ends its line. A closed standard error is no failure.
 pub fn print_error(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", shown_lines(text));
 }
@@ -94,7 +94,8 @@ pub fn written(error: io::Error) -> Error {
     }
 }
 
-/// A table without lines, with a line for each row whatever is in its cells. A column whose name starts with `>` is aligned to the right.
+/// A table without borders, with one line for each row whatever its cells hold. A column whose name starts with `>` is aligned to the
+/// right.
 pub fn table(columns: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -110,12 +111,12 @@ pub fn table(columns: &[&str], rows: Vec<Vec<String>>) -> String {
     table.trim_fmt()
 }
 
-/// Numbers with commas between them.
+/// Items with commas between them.
 pub fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// A count and its noun, in the plural unless it is one.
+/// A count with its noun, in the plural unless the count is one.
 pub fn counted(count: u64, noun: &str) -> String {
     match (count, noun.strip_suffix('y')) {
         (1, _) => format!("1 {noun}"),
@@ -125,7 +126,7 @@ pub fn counted(count: u64, noun: &str) -> String {
     }
 }
 
-/// Bytes in the unit that people read best.
+/// Bytes in the unit that is easiest to read.
 pub fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()
 }

@@ -5,7 +5,7 @@ const fs = require('node:fs')
 const { Kafka, Partitioners, logLevel } = require('kafkajs')
 
 const RECORDS = 100
-const PATIENCE_MS = 30_000
+const TIMEOUT_MS = 30_000
 
 const newKafka = (way, settings = {}) =>
   new Kafka({
@@ -41,7 +41,7 @@ async function read(way, groupId) {
   try {
     await consumer.subscribe({ topic: 'orders', fromBeginning: true })
     await new Promise((resolve, reject) => {
-      setTimeout(() => reject(new Error('it hangs')), PATIENCE_MS).unref()
+      setTimeout(() => reject(new Error('it hangs')), TIMEOUT_MS).unref()
       consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
       consumer.run({ eachMessage: async () => ++count >= RECORDS && resolve() }).catch(reject)
     })

@@ -8,7 +8,7 @@ const { Partitioners } = require('kafkajs')
 const { newKafka, outcome } = require('./secure')
 
 const PACE_MS = 20
-const PATIENCE_MS = 30_000
+const TIMEOUT_MS = 30_000
 // A session is renewed when this much of it is left.
 const RENEWAL_MS = 1_000
 
@@ -44,7 +44,7 @@ async function sessions(args) {
     if (crash) throw crash
   }
   const waitFor = async holds => {
-    const end = Date.now() + PATIENCE_MS
+    const end = Date.now() + TIMEOUT_MS
     while (!holds() && Date.now() < end) await sleep(PACE_MS)
   }
   await waitFor(() => once.size >= written)

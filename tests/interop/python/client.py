@@ -364,7 +364,7 @@ class Loop:
         settings = {"transactional.id": arguments["id"], "linger.ms": 1}
         # A call of send_offsets_to_transaction() may wait for a coordinator that librdkafka has forgotten until the connection to some
         # broker changes, whatever the call's limit is (librdkafka issues 5511, 5456). It forgets all brokers when they are down at once,
-        # unless told otherwise, and one that the cluster does not name any more, as it hangs: then connections that are not used end.
+        # unless configured otherwise, and one that the cluster does not name any more, as it hangs: then connections that are not used end.
         settings["metadata.recovery.strategy"] = "none"
         settings["connections.max.idle.ms"] = 10_000
         self.producer = Producer(common(arguments) | settings)

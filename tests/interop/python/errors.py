@@ -86,7 +86,7 @@ class Errors:
     def poll(self, step):
         """Polls until so many records are read, an error comes, or the time is over; tells their offsets.
 
-        They are committed, since a member that joins again goes on from there.
+        They are committed, since a member that joins again continues from there.
         """
         consumer = self.consumers[step["name"]]
         deadline = time.monotonic() + step["ms"] / 1000

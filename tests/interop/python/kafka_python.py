@@ -147,7 +147,7 @@ class Member(AsyncConsumerRebalanceListener):
 
     def run(self, stopping):
         self.consumer.subscribe([self.topic], listener=self)
-        # A leader that joins before it has learnt of its subscription's topic wants to assign anew as soon as it has. If
+        # A leader that joins before it has learnt of its subscription's topic wants to assign again as soon as it has. If
         # it has when the second join is under way, it takes that for done and is without heartbeats from then on.
         until(lambda: self.topic in self.consumer.topics(), "the topic is known")
         while not stopping.is_set():

@@ -17,7 +17,7 @@ import logins
 
 CLIENT = sys.argv[1]
 RECORDS = 100
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 class Confluent:
@@ -35,7 +35,7 @@ class Confluent:
         except KafkaException as error:
             # What it knows of the topic already it says at once.
             failed.append(error.args[0])
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while len(producer) and not shown and time.monotonic() < end:
             producer.poll(0.05)
         # Its record waits for another broker, or another password: the error is what its user sees.
@@ -50,7 +50,7 @@ class Confluent:
         consumer = Consumer(self.settings(way) | {"group.id": group, "auto.offset.reset": "earliest"})
         try:
             consumer.subscribe(["orders"])
-            count, end = 0, time.monotonic() + PATIENCE
+            count, end = 0, time.monotonic() + TIMEOUT
             while count < RECORDS and time.monotonic() < end:
                 message = consumer.poll(0.5)
                 if message and message.error():
@@ -105,7 +105,7 @@ class KafkaPython:
         producer = KafkaProducer(**settings)
         try:
             sent = [producer.send(topic, str(number).encode()) for number in range(count)]
-            return sum(one.get(PATIENCE) is not None for one in sent)
+            return sum(one.get(TIMEOUT) is not None for one in sent)
         finally:
             producer.close(0)
 
@@ -115,7 +115,7 @@ class KafkaPython:
         self.logged.messages.clear()
         consumer = KafkaConsumer("orders", group_id=group, auto_offset_reset="earliest", **self.settings(way))
         try:
-            count, end = 0, time.monotonic() + PATIENCE
+            count, end = 0, time.monotonic() + TIMEOUT
             while count < RECORDS and time.monotonic() < end:
                 count += sum(map(len, consumer.poll(500).values()))
             consumer.commit()
@@ -155,7 +155,7 @@ class Aiokafka(KafkaPython):
         try:
             await consumer.start()
             for _ in range(RECORDS):
-                await asyncio.wait_for(consumer.getone(), PATIENCE)
+                await asyncio.wait_for(consumer.getone(), TIMEOUT)
             await consumer.commit()
             return RECORDS
         finally:
@@ -164,7 +164,7 @@ class Aiokafka(KafkaPython):
 
 @functools.cache
 def client():
-    """What the steps of this process are taken by; each of them makes a client anew."""
+    """What the steps of this process are taken by; each of them makes a new client."""
     return {"python": Confluent, "kafka-python": KafkaPython, "aiokafka": Aiokafka}[CLIENT]()
 
 

@@ -17,7 +17,7 @@ import logins
 CLIENT, BOOTSTRAP, CA, USER, PASSWORD, MECHANISM, TOPIC = sys.argv[1:8]
 GROUP = f"readers-sessions-{CLIENT}"
 PACE = 0.02
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 def tell(step, outcome):
@@ -39,7 +39,7 @@ class Confluent:
         self.producer.poll(0)
 
     def flush(self):
-        self.producer.flush(PATIENCE)
+        self.producer.flush(TIMEOUT)
 
     def poll(self, seconds):
         values = []
@@ -67,7 +67,7 @@ class KafkaPython:
         self.producer.send(TOPIC, value)
 
     def flush(self):
-        self.producer.flush(PATIENCE)
+        self.producer.flush(TIMEOUT)
 
     def poll(self, seconds):
         polled = self.consumer.poll(timeout_ms=int(seconds * 1000))
@@ -99,7 +99,7 @@ class Aiokafka:
         self.loop.run_until_complete(self.producer.send(TOPIC, value))
 
     def flush(self):
-        self.loop.run_until_complete(asyncio.wait_for(self.producer.flush(), PATIENCE))
+        self.loop.run_until_complete(asyncio.wait_for(self.producer.flush(), TIMEOUT))
 
     def poll(self, seconds):
         polled = self.loop.run_until_complete(self.consumer.getmany(timeout_ms=int(seconds * 1000)))
@@ -126,12 +126,12 @@ def run(client):
         if begins and read:
             tell("begun", None)
     client.flush()
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while len(set(read)) < written and time.monotonic() < end:
         read += client.poll(0.2)
     once = set(read)
     tell("records", {"written": written, "read": len(once), "repeated": len(read) - len(once)})
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while time.monotonic() < end:
         try:
             client.poll(0.2)

@@ -1,8 +1,8 @@
-//! Proxies before the listeners of nodes: what goes from one node to another can be held back, as on a network that drops
-//! packets, and goes on when it is healed, as TCP does.
+//! Proxies before the listeners of nodes. Bytes from one node to another can be held back, as on a network that drops
+//! packets. They arrive when the cut is healed, as TCP sends them again.
 //!
-//! Which node a connection comes from is known from the process that has its other end, so that nothing but the harness
-//! has to know of it.
+//! The process at the other end of a connection tells which node it comes from. So only the harness knows about the
+//! proxies.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 use super::node::Ports;
 use mainstem_testkit::port;
 
-/// A node dials and closes at once now and then.
+/// The longest search for that process: a node may dial and close at once.
 const OWNER_MAX: Duration = Duration::from_millis(200);
-/// It is looked for so often at least, however slow each look is: a list of connections that change may leave one out.
+/// The least number of attempts, however slow each is: a list of connections that change may leave one out.
 const LOOKS_MIN: usize = 20;
-/// Clients are no node.
+/// The number for clients in place of a node's.
 const CLIENT: i32 = 0;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Pairs of which the first one's bytes do not reach the second one.
+    /// Pairs of nodes: bytes from the first do not reach the second.
     cut: BTreeSet<(i32, i32)>,
     processes: Vec<u32>,
 }
@@ -64,7 +64,7 @@ impl Network {
         &self.ports
     }
 
-    /// Has a node's process be known before any of its connections is looked at.
+    /// Starts a node's process, and registers it before any of its connections is attributed.
     pub(super) fn start_process(&self, id: i32, start: impl FnOnce() -> u32) {
         let mut state = self.shared.state.lock().unwrap();
         state.processes[usize::try_from(id - 1).unwrap()] = start();
@@ -84,7 +84,7 @@ fn serve(listener: &TcpListener, to: i32, behind: u16, shared: &Arc<Shared>) {
     for near in listener.incoming().map_while(Result::ok) {
         let shared = shared.clone();
         thread::spawn(move || {
-            // A node that is not there has its connections closed.
+            // A connection to a node that does not run is closed.
             let _ = carry_both_ways(near, to, behind, &shared);
         });
     }
@@ -99,12 +99,12 @@ fn carry_both_ways(near: TcpStream, to: i32, behind: u16, shared: &Arc<Shared>) 
     let (near_too, far_too, shared_too) = (near.try_clone()?, far.try_clone()?, shared.clone());
     let back = thread::spawn(move || carry(&far_too, &near_too, (to, from), &shared_too));
     carry(&near, &far, (from, to), shared);
-    // It has no result, and its panic would be one of the harness.
+    // The thread has no result, and its panic would be a fault of the harness.
     let _ = back.join();
     Ok(())
 }
 
-/// Carries bytes one way while it is open.
+/// Carries bytes one way while that way is open.
 fn carry(mut source: &TcpStream, mut sink: &TcpStream, (from, to): (i32, i32), shared: &Shared) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(count @ 1..) = source.read(&mut bytes) {
@@ -114,7 +114,7 @@ fn carry(mut source: &TcpStream, mut sink: &TcpStream, (from, to): (i32, i32), s
         }
     }
     shared.wait_until_open(from, to);
-    // Both sides hear of the end of either.
+    // Both sides see the end of either.
     let _ = source.shutdown(Shutdown::Both);
     let _ = sink.shutdown(Shutdown::Both);
 }
@@ -144,13 +144,13 @@ fn owner(here: SocketAddr, there: SocketAddr, shared: &Shared) -> i32 {
     CLIENT
 }
 
-/// The inode of the socket between two ports of this machine, of the side that has the first one.
+/// The inode of the socket between two ports of this machine, on the side of the first one.
 fn inode(local: u16, remote: u16) -> Option<u64> {
     let is_port = |field: Option<&str>, port: u16| {
         let hex = field.and_then(|field| field.rsplit(':').next());
         hex.and_then(|hex| u16::from_str_radix(hex, 16).ok()) == Some(port)
     };
-    // A JVM's sockets are of IPv6.
+    // The sockets of a JVM are IPv6.
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| {
         let table = fs::read_to_string(table).ok()?;
         table.lines().skip(1).find_map(|line| {

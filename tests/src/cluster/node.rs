@@ -12,15 +12,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::broker::binary;
 use crate::wait::within;
 
-/// Of all clusters here.
+/// The id of all clusters here.
 const CLUSTER_ID: &str = "bWFpbnN0ZW0tY2x1c3RlcnM";
-/// Lines of a node's log that a failure shows.
+/// Lines of a node's log in a failure's message.
 const TAIL_LINES: usize = 25;
 /// Characters of such a line.
 const LINE_CHARS: usize = 300;
-/// So long at most until a node has stopped that was asked to.
+/// The longest wait for a node to stop.
 const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(60);
-/// Kafka says what goes wrong.
+/// The logging configuration of Kafka: errors alone.
 const LOGGING: &str = "\
 appender.console.type = Console
 appender.console.name = CONSOLE
@@ -42,13 +42,13 @@ pub(super) struct Ports {
 pub(super) struct Node {
     id: i32,
     dir: PathBuf,
-    /// Its `log.dirs`, where they are not in its own directory.
+    /// Its `log.dirs`, if they are not in its own directory.
     disks: Vec<PathBuf>,
     environment: Vec<(&'static str, PathBuf)>,
-    /// Kafka's, if the node is to run that.
+    /// Kafka's jars, if the node runs Kafka.
     jars: Option<KafkaJars>,
     process: Option<Child>,
-    /// Bytes of its log that processes before the present one have written.
+    /// Bytes in its log from processes before the current one.
     log_bytes_before: usize,
 }
 
@@ -59,12 +59,12 @@ impl Node {
         Node { id, dir, disks: Vec::new(), environment: Vec::new(), jars, process: None, log_bytes_before: 0 }
     }
 
-    /// Has its data elsewhere; before its properties are written.
+    /// Sets its log directories. Call it before its properties are written.
     pub(super) fn set_disks(&mut self, disks: Vec<PathBuf>) {
         self.disks = disks;
     }
 
-    /// What its process has in its environment.
+    /// Sets variables in the environment of its process.
     pub(super) fn set_environment(&mut self, environment: Vec<(&'static str, PathBuf)>) {
         self.environment = environment;
     }
@@ -73,7 +73,8 @@ impl Node {
         self.id
     }
 
-    /// What Kafka and Mainstem both understand; `public` is where other nodes and clients look for each.
+    /// Writes the properties that Kafka and Mainstem both understand. `public` has the ports at which other nodes and clients connect to
+    /// each node.
     pub(super) fn write_properties(&self, own: Ports, public: &[Ports], more: &BTreeMap<String, String>) {
         let voters =
             (1..).zip(public).map(|(id, ports): (i32, _)| format!("{id}@127.0.0.1:{}", ports.controller));
@@ -104,12 +105,12 @@ impl Node {
         self.dir.join("node.properties")
     }
 
-    /// The first of its log directories.
+    /// Its first log directory.
     pub(super) fn log_dir(&self) -> PathBuf {
         self.log_dirs().swap_remove(0)
     }
 
-    /// All of them.
+    /// All its log directories.
     pub(super) fn log_dirs(&self) -> Vec<PathBuf> {
         if self.disks.is_empty() { vec![self.dir.join("data")] } else { self.disks.clone() }
     }
@@ -131,7 +132,7 @@ impl Node {
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stdout));
     }
 
-    /// Starts it, and does not wait: its process id.
+    /// Starts it without waiting. Returns its process id.
     pub(super) fn start(&mut self) -> u32 {
         assert!(self.process.is_none(), "node {} runs already", self.id);
         self.log_bytes_before = self.log_bytes().len();
@@ -162,10 +163,10 @@ impl Node {
         self.end();
     }
 
-    /// The same whatever became of it.
+    /// Kills it, whatever its state.
     pub(super) fn end(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // It may have ended by itself; waiting is what counts.
+            // The process may have ended by itself. It still has to be waited for.
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -176,7 +177,7 @@ impl Node {
         kill_process(Pid::from_raw(i32::try_from(process.id()).unwrap()).unwrap(), signal).unwrap();
     }
 
-    /// Returns when all its threads have stopped: what is asked from then on, it sees when it goes on.
+    /// Stops all its threads and returns when they have stopped. The node sees later requests only after it is resumed.
     pub(super) fn pause(&self) {
         self.signal(Signal::STOP);
         let process = self.process.as_ref().expect("the node runs").id();
@@ -191,7 +192,7 @@ impl Node {
         self.signal(Signal::TERM);
         let mut process = self.process.take().expect("the node runs");
         let status = within(STOP_MAX, "a node's end", || process.try_wait().unwrap());
-        // A JVM that ends by a signal says so.
+        // A JVM that a signal ended has this exit code.
         let is_in_order = status.success() || status.code() == Some(143);
         assert!(is_in_order, "node {} ended with {status}\n{}", self.id, self.tail());
     }
@@ -219,7 +220,7 @@ impl Node {
         fs::read(self.dir.join("node.log")).unwrap_or_default()
     }
 
-    /// What the last process that was started has printed.
+    /// The output of the last process that was started.
     pub(super) fn log_of_last_start(&self) -> String {
         let bytes = self.log_bytes();
         String::from_utf8_lossy(bytes.get(self.log_bytes_before..).unwrap_or_default()).into_owned()
@@ -242,11 +243,11 @@ impl Drop for Node {
     }
 }
 
-/// Whether every thread of a process is stopped. One that ends meanwhile is none any more.
+/// Returns true if every thread of a process is stopped. Threads that end meanwhile are left out.
 fn has_stopped(process: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok()).all(|stat| {
-        // Behind the name, which may have any characters.
+        // The state follows the name, which may have any characters.
         stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('T'))
     })
 }

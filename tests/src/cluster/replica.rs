@@ -1,4 +1,4 @@
-//! What a node has of a partition, from its files.
+//! The replica of a partition on a node, from its files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ pub struct ReplicaBatch {
     pub last_offset: i64,
     /// The epoch of the leader that wrote it.
     pub leader_epoch: i32,
-    /// Whether it is a marker of a transaction.
+    /// True for a marker of a transaction.
     pub is_control: bool,
-    /// All of it.
+    /// Its bytes, header included.
     pub bytes: Vec<u8>,
 }
 
 impl ReplicaBatch {
-    /// Offset and value of its records; none of a marker.
+    /// Offsets and values of its records; none for a marker.
     ///
     /// # Panics
-    /// When they cannot be read, which its checksum does not allow.
+    /// When they cannot be read although the checksum is right.
     pub fn records(&self) -> Vec<(i64, Vec<u8>)> {
         if self.is_control {
             return Vec::new();
@@ -43,7 +43,7 @@ impl ReplicaBatch {
 /// All batches of a partition's directory, in the order of its files; none where there is no directory yet.
 ///
 /// # Panics
-/// When a batch is damaged that others follow.
+/// When a batch before the last one is damaged.
 pub fn read(dir: &Path) -> Vec<ReplicaBatch> {
     let files = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_segment = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
@@ -55,18 +55,18 @@ pub fn read(dir: &Path) -> Vec<ReplicaBatch> {
 /// All batches of a file.
 ///
 /// # Panics
-/// When it is not there, or a batch is damaged that others follow.
+/// When the file is missing, or a batch before the last one is damaged.
 pub fn read_file(file: &Path) -> Vec<ReplicaBatch> {
     batches(&fs::read(file).expect("the file can be read"), file)
 }
 
-/// The batches that these bytes of a file are.
+/// The batches in these bytes of a file.
 ///
 /// # Panics
-/// When one is damaged that others follow.
+/// When a batch before the last one is damaged.
 pub fn batches(bytes: &[u8], file: &Path) -> Vec<ReplicaBatch> {
     let (mut left, mut batches) = (bytes, Vec::new());
-    // What follows the last batch is being written, or was reserved.
+    // Bytes behind the last batch are being written, or are reserved space.
     while let Ok((batch, rest)) = Batch::split_first(left) {
         if !batch.verify_crc() {
             assert!(rest.is_empty(), "{}: a damaged batch at offset {}", file.display(), batch.base_offset());

@@ -1,4 +1,4 @@
-//! A connection that sends what it likes.
+//! A blocking connection that sends any bytes.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,13 +16,13 @@ use mainstem_wire::messages::response_header::ResponseHeader;
 use mainstem_wire::{ApiKey, Decoder, ErrorCode, Message, Records, Request};
 use socket2::SockRef;
 
-/// How long an answer may take before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait for an answer.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A blocking connection.
 #[derive(Debug)]
 pub struct Client {
-    /// The socket, for what is no request.
+    /// The socket, for bytes that are no request.
     pub socket: TcpStream,
     correlation_id: i32,
 }
@@ -31,15 +31,15 @@ impl Client {
     /// Connects.
     ///
     /// # Panics
-    /// When the broker does not accept.
+    /// When the broker does not accept it.
     pub fn connect(address: SocketAddr) -> Client {
         let socket = TcpStream::connect(address).expect("the broker accepts");
         socket.set_nodelay(true).expect("it is a TCP socket");
-        socket.set_read_timeout(Some(PATIENCE)).expect("the time is not zero");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("the time is not zero");
         Client { socket, correlation_id: 0 }
     }
 
-    /// Sends a request and gives its answer's body.
+    /// Sends a request and returns the body of its answer.
     ///
     /// # Panics
     /// When the connection ends instead.
@@ -58,7 +58,7 @@ impl Client {
         self.socket.write_all(&bytes)
     }
 
-    /// Reads the next answer; it has to be that of the last request. Gives its body.
+    /// Reads the next answer, which must belong to the last request. Returns its body.
     ///
     /// # Errors
     /// The socket's, also at its end.
@@ -82,7 +82,7 @@ impl Client {
         Ok(frame)
     }
 
-    /// Whether the broker closes the connection, be it after some answers.
+    /// Returns true if the broker closes the connection, perhaps after some answers.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = [0; 4096];
         loop {
@@ -95,7 +95,7 @@ impl Client {
         }
     }
 
-    /// What the broker serves, by ApiVersions.
+    /// The APIs that the broker serves, by ApiVersions.
     ///
     /// # Panics
     /// When the connection ends instead.
@@ -106,7 +106,7 @@ impl Client {
         known.collect()
     }
 
-    /// Goes away with a reset instead of an orderly end.
+    /// Closes the connection by a reset.
     pub fn vanish(self) {
         let socket = SockRef::from(&self.socket);
         socket.set_linger(Some(Duration::ZERO)).expect("it is a TCP socket");
@@ -137,7 +137,7 @@ impl Client {
         assert_eq!(ErrorCode::from(result.error_code), ErrorCode::NONE, "{:?}", result.error_message);
     }
 
-    /// Produces one batch and gives the error code.
+    /// Produces one batch and returns the error code.
     ///
     /// # Panics
     /// When the connection ends instead.
@@ -175,7 +175,7 @@ pub fn request_bytes<'a, R: Request<'a>>(version: i16, correlation_id: i32, requ
     bytes
 }
 
-/// A request's frame with any body: the header is well-formed, the rest need not be.
+/// A request's frame with any body: only its header has to be well-formed.
 pub fn raw_request(api: ApiKey, version: i16, body: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; frame::LENGTH_BYTES];
     frame.extend((api as i16).to_be_bytes());

@@ -1,4 +1,4 @@
-//! A well-behaved neighbour of a hostile load: each of its requests has to be answered, and how long that takes is measured.
+//! A well-behaved neighbour of a hostile load: each of its requests must be answered, and their latencies are measured.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use mainstem_testkit::figure;
 use mainstem_wire::ErrorCode;
 
 use super::batches::batch;
-use super::client::{Client, PATIENCE};
+use super::client::{Client, TIMEOUT};
 use super::wait_until;
 
-/// Pause between two requests: the probe is to measure, not to load.
+/// The pause between two requests: the probe measures and is no load.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// Requests before a load begins, by which those beside it are measured.
+/// Requests before a load begins: the base of comparison.
 const ALONE: usize = 200;
 
-/// Requests beside a load, at least: none of them may be kept waiting for [`PATIENCE`].
+/// The least number of requests beside a load: none may wait for [`TIMEOUT`].
 const BESIDE: usize = 10;
 
 /// A thread that produces small records with acks=1, one after another.
@@ -32,7 +32,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Makes itself a topic, measures for a while with nothing else going on, and goes on with that.
+    /// Creates a topic, measures the latency without a load, and continues to send requests.
     ///
     /// # Panics
     /// When a request is not answered in time.
@@ -50,7 +50,7 @@ impl Probe {
                 assert_eq!(client.produce(TOPIC, 0, 1, &batch), ErrorCode::NONE);
                 latencies.push(began.elapsed());
                 count.fetch_add(1, Ordering::Relaxed);
-                // Not to wait for anything: it measures and is no load.
+                // The pause is no wait: the probe must not be a load.
                 std::thread::sleep(PAUSE);
             }
             latencies
@@ -63,15 +63,15 @@ impl Probe {
     /// Waits until so many more requests are answered.
     ///
     /// # Panics
-    /// When they take half a minute.
+    /// When they take longer than [`TIMEOUT`].
     pub fn measure(&self, count: usize) {
         let target = self.measured.load(Ordering::Relaxed) + count;
         let what = format!("{count} requests of the probe");
-        wait_until(&what, PATIENCE, || self.measured.load(Ordering::Relaxed) >= target);
+        wait_until(&what, TIMEOUT, || self.measured.load(Ordering::Relaxed) >= target);
     }
 
-    /// Ends, when some requests more are answered. Its figures are the p99 and the slowest of the requests beside the load, as multiples of
-    /// the median before it.
+    /// Ends the probe after some more requests. Its figures are the p99 and the maximum of the latencies beside the
+    /// load, as multiples of the median before it.
     ///
     /// # Panics
     /// When a request failed or was not answered in time.
@@ -87,7 +87,7 @@ impl Probe {
     }
 }
 
-/// The value below which `share` (0 to 1) of all lie.
+/// The value below which this share (0 to 1) of the latencies lies.
 fn quantile(latencies: &mut [Duration], share: f64) -> Duration {
     latencies.sort_unstable();
     let index = (latencies.len() as f64 * share) as usize;

@@ -1,11 +1,11 @@
-//! What Apache Kafka answers, field by field: every API that is served, in every version, with ordinary, empty, repeated,
-//! unknown and failing contents.
+//! Answers field by field, as Apache Kafka gives them: every served API in every version, with ordinary, empty,
+//! repeated, unknown and failing contents.
 //!
-//! One recorder asks Kafka and Mainstem the same requests, which the table of schemas and `answers/contents.rs` make. Kafka's
-//! answers are in `answers/kafka-4.3.0.txt`; every run compares ours with them. What differs is a fault, or a section of
-//! `answers/differences.txt` with the sentence of `docs/deviations.md` that says why. With `TEST_KAFKA_ANEW=1` Kafka is run
-//! too, and has to answer what the file says; only that needs its jars. `UPDATE_EXPECT=1` writes differences.txt, and both
-//! together write both files.
+//! One recorder sends Kafka and Mainstem the same requests, which the table of schemas and `answers/contents.rs`
+//! make. Kafka's answers are in `answers/kafka-4.3.0.txt`; every run compares ours with them. A difference is a
+//! fault, or a section of `answers/differences.txt` with the sentence of `docs/deviations.md` that says why. With
+//! `TEST_KAFKA_LIVE=1` Kafka is run too, and has to answer as in the file; only that needs its jars.
+//! `UPDATE_EXPECT=1` writes differences.txt, and both together write both files.
 
 mod configs;
 mod contents;
@@ -30,15 +30,15 @@ use mainstem_wire::{ApiKey, Uuid};
 
 use contents::{Contents, GROUP, Kind, TOPIC};
 
-/// Served, and not asked.
+/// APIs that are served, and not asked.
 const LEFT_OUT: [(ApiKey, &str); 4] = [
     (ApiKey::GetTelemetrySubscriptions, "Kafka serves it only with a plug-in that takes metrics"),
     (ApiKey::PushTelemetry, "as before"),
     (ApiKey::AddRaftVoter, "Kafka waits for a voter that is not there, for as long as the request says"),
-    (ApiKey::RemoveRaftVoter, "the only voter that is there would be gone"),
+    (ApiKey::RemoveRaftVoter, "the only voter would be gone"),
 ];
 
-/// Beside the address of the one listener, for both brokers.
+/// Settings of both brokers, beside the address of the one listener.
 const SETTINGS: [(&str, &str); 4] = [
     ("auto.create.topics.enable", "false"),
     ("num.partitions", "1"),
@@ -46,21 +46,21 @@ const SETTINGS: [(&str, &str); 4] = [
     ("transaction.state.log.num.partitions", "4"),
 ];
 
-/// No request has to wait for anything: one that is not answered by then is not answered.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait for an answer: no request here has to wait for anything.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Answers by what was asked: `Fetch ordinary`, then a line for versions that are answered alike.
+/// Answers by request: `Fetch ordinary`, then a line for each range of versions with equal answers.
 type Answers = BTreeMap<String, Vec<String>>;
 
 #[test]
 fn every_field_of_every_answer_is_as_in_kafka() {
     let update = std::env::var_os("UPDATE_EXPECT").is_some();
-    let is_anew = std::env::var_os("TEST_KAFKA_ANEW").is_some();
-    if update && is_anew {
+    let is_live = std::env::var_os("TEST_KAFKA_LIVE").is_some();
+    if update && is_live {
         fs::write(file("kafka-4.3.0.txt"), print(&kafkas().expect("Kafka is there"))).unwrap();
     }
     let expected = parse(&fs::read_to_string(file("kafka-4.3.0.txt")).unwrap());
-    if is_anew
+    if is_live
         && !update
         && let Some(answers) = kafkas()
     {
@@ -104,14 +104,14 @@ fn kafkas() -> Option<Answers> {
     Some(record(&home.bootstrap()))
 }
 
-/// The APIs that Mainstem serves, as its table has them.
+/// The APIs that are asked, by Mainstem's table.
 fn asked() -> impl Iterator<Item = ApiKey> {
     let file = include_str!("../answers/apis.txt");
     let named = file.lines().map(|name| ApiKey::ALL.iter().find(|api| api.name() == name));
     named.map(|api| *api.expect("the file names APIs"))
 }
 
-/// Asks everything.
+/// Sends all requests.
 fn record(address: &str) -> Answers {
     let schemas = Schemas::new();
     let topic_id = prepare(&mut Client::connect(address).unwrap());
@@ -143,8 +143,8 @@ fn record(address: &str) -> Answers {
     answers
 }
 
-/// Waits until every group that JoinGroup began is listed. A new member is given its id before the record of its group is
-/// written (KIP-394), and a group is listed when that record is committed, in Kafka as here.
+/// Waits until every group that JoinGroup began is listed. A new member gets its id before the record of its group is
+/// written (KIP-394). The group is listed when that record is committed, in Kafka as here.
 fn wait_for_groups(client: &mut Client, topic_id: Uuid) {
     let api = ApiKey::JoinGroup;
     let begun = [Kind::Ordinary, Kind::Repeated].into_iter().flat_map(|kind| {
@@ -163,7 +163,7 @@ fn ask(address: &str, schemas: &Schemas, api: ApiKey, contents: &Contents) -> St
     let (api_name, version) = (api.name(), contents.version);
     let body = schemas.write(&format!("{api_name}Request"), version, &|path| contents.say(path));
     let mut client = Client::connect(address).unwrap();
-    client.set_patience(PATIENCE).unwrap();
+    client.set_read_timeout(TIMEOUT).unwrap();
     match client.ask_bytes(api, version, &body) {
         Ok(answer) => {
             let value = schemas.read(&format!("{api_name}Response"), version, &answer);
@@ -174,7 +174,7 @@ fn ask(address: &str, schemas: &Schemas, api: ApiKey, contents: &Contents) -> St
     }
 }
 
-/// Has there be what ordinary requests are about.
+/// Creates the resources of ordinary requests.
 fn prepare(client: &mut Client) -> Uuid {
     let id = client.create_topic(TOPIC, 3, &[]).unwrap();
     for partition in 0..3 {
@@ -225,7 +225,7 @@ fn parse(text: &str) -> Answers {
     answers
 }
 
-/// What is answered otherwise: lines of the first that the second has not, and the other way about.
+/// Differing answers: lines of the first that the second lacks, and the reverse.
 fn differences(expected: &Answers, found: &Answers) -> Answers {
     let nothing = Vec::new();
     let mut differences = Answers::new();
@@ -241,17 +241,17 @@ fn differences(expected: &Answers, found: &Answers) -> Answers {
     differences
 }
 
-/// The differences that are meant, each with sentences of `docs/deviations.md`.
+/// The intended differences, each with sentences of `docs/deviations.md`.
 struct Known {
-    /// The file that has them.
+    /// The file of the differences.
     file: &'static str,
     sections: Answers,
 }
 
-/// What a reason begins with.
+/// The prefix of a reason.
 const WHY: &str = "why: ";
 
-/// In place of a reason that is still to be found.
+/// The text in place of a reason that is still to be found.
 const UNKNOWN: &str = "?";
 
 impl Known {
@@ -259,17 +259,17 @@ impl Known {
         Known { file: name, sections: parse(&fs::read_to_string(file(name)).unwrap_or_default()) }
     }
 
-    /// Writes the file as these differences want it.
+    /// Writes the file with these differences.
     fn write_updated(&self, found: &Answers) {
         fs::write(file(self.file), self.updated(found)).unwrap();
     }
 
-    /// One for each kind of difference in a section.
+    /// The reasons of a section, one for each kind of difference.
     fn reasons(&self, name: &str) -> impl Iterator<Item = &str> {
         self.sections.get(name).into_iter().flatten().filter_map(|line| line.strip_prefix(WHY))
     }
 
-    /// The file as these differences want it.
+    /// The text of the file with these differences. Known reasons are kept.
     fn updated(&self, found: &Answers) -> String {
         let with_reason = found.iter().map(|(name, lines)| {
             let mut all: Vec<_> = self.reasons(name).map(|why| format!("{WHY}{why}")).collect();
@@ -282,7 +282,7 @@ impl Known {
         print(&with_reason.collect())
     }
 
-    /// Every difference is known, none is there no more, and the page says why.
+    /// Asserts that every difference is known, that no known one is gone, and that the page has all reasons.
     fn judge(&self, found: &Answers) {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/deviations.md");
         let page = fs::read_to_string(page).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! Embedded queues that a broker serves as topics: local processes and remote clients on one log, with the deaths of each.
+//! Embedded queues that a broker serves as topics: local processes and remote clients on one log, and the death of each.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -36,9 +36,9 @@ use mainstem_wire::messages::produce_request::ProduceRequest;
 use rustix::process::{Pid, Signal, kill_process};
 
 const TOPIC: &str = "trades";
-/// The place of the sleepers' word in the control file (docs/format.md).
+/// The position of the sleepers' word in the control file (docs/format.md).
 const SLEEPERS: u64 = 4096 + 64;
-/// With a value, this program is a local process: see [`as_a_local_process`].
+/// The variable that makes this program a local process: see [`as_a_local_process`].
 const CHILD: &str = "MAINSTEM_ATTACHED_CHILD";
 
 struct Place {
@@ -63,8 +63,8 @@ impl Place {
     }
 }
 
-/// What local processes are: `write NAME DIR` appends "NAME number" until it is killed, and says how far it is; `hold DIR` takes the
-/// lock and says so, and gives it back when its input ends; `tail NAME DIR` reads under a name.
+/// The local processes. `write NAME DIR` appends "NAME number" until it is killed, and prints its progress.
+/// `hold DIR` takes the lock, prints that, and releases it when its input ends. `tail NAME DIR` reads under a name.
 #[test]
 fn as_a_local_process() {
     let Ok(task) = std::env::var(CHILD) else { return };
@@ -118,10 +118,10 @@ impl Local {
         Local(command.spawn().unwrap())
     }
 
-    /// Reads lines until one begins so.
+    /// Reads lines until one has this text.
     fn wait_for(&mut self, begin: &str) -> String {
         let mut lines = BufReader::with_capacity(1, self.0.stdout.as_mut().unwrap()).lines();
-        // The harness prints lines of its own, the first one in one with ours.
+        // The test harness prints lines of its own, the first one before ours on the same line.
         lines.find_map(|line| Some(line.unwrap()).filter(|line| line.contains(begin))).unwrap()
     }
 
@@ -152,7 +152,7 @@ fn local_values(queue: &Queue) -> Vec<String> {
     reader.map(|message| String::from_utf8(message.unwrap().value().to_vec()).unwrap()).collect()
 }
 
-/// Each writer's numbers, in the order of the queue.
+/// The numbers of each writer, in the order of the queue.
 fn by_writer(values: &[String]) -> BTreeMap<String, Vec<u64>> {
     let mut writers: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for value in values {
@@ -200,7 +200,7 @@ fn local_and_remote_processes_are_on_one_log() {
     broker.start_again();
     let mut client = broker.connect();
     assert_eq!(remote_values(&mut client, 6), ["without a broker"]);
-    // Without --attach the directory is only a queue, and no topic.
+    // Without --attach the directory is a queue and no topic.
     broker.stop();
     broker.unset("mainstem.attach");
     broker.start_again();
@@ -216,7 +216,7 @@ fn a_long_poll_wakes_when_a_local_process_appends() {
     let broker = place.setup("attached-poll").start();
     let mut client = broker.connect();
     client.fetch(TOPIC, 0, 0).unwrap();
-    /// The time after which a broker looks at a queue that nobody wakes it for.
+    /// The interval at which a broker looks at a queue without a wake-up.
     const LOOK: Duration = Duration::from_millis(100);
     let rounds = 100;
     let (mut took, mut asked) = (Vec::new(), Vec::new());
@@ -234,14 +234,14 @@ fn a_long_poll_wakes_when_a_local_process_appends() {
     }
     took.sort_unstable();
     asked.sort_unstable();
-    // Without a wake-up the broker looks again after a tenth of a second, each time: a machine that is busy does not take as long a
-    // hundred times in a row.
+    // Without a wake-up the broker looks only after a tenth of a second, each time. A busy machine does not take that
+    // long a hundred times in a row.
     assert!(took[0] < LOOK / 2, "{:?} at the best", took[0]);
-    // From a local append to the answer of the poll, as a multiple of what an answer alone takes.
+    // The time from a local append to the answer of the poll, as a multiple of the time of an answer.
     figure("wake_up_p50", took[took.len() / 2].div_duration_f64(asked[asked.len() / 2]));
 }
 
-/// A long poll from an offset on that the broker has read. It would wait for longer than the client does.
+/// Sends a long poll from an offset that the broker has read. It waits for longer than the client does.
 fn poll(client: &mut Client, topic: &str, offset: i64) {
     const AN_HOUR_MS: i32 = 3_600_000;
     let wanted = FetchRequest {
@@ -255,10 +255,10 @@ fn poll(client: &mut Client, topic: &str, offset: i64) {
 
 #[test]
 fn one_thread_waits_for_many_queues_takes_no_time_for_it_and_misses_no_append() {
-    /// Times that threads of an idle broker go to sleep in a second: ten times for all queues, and a few times for what it does by itself.
-    /// A thread for each queue would do it eighty times.
+    /// The most wake-ups a second of an idle broker's threads: ten for all queues, and a few for its own work. A
+    /// thread for each queue would have eighty.
     const SLEEPS_MAX: f64 = 30.0;
-    /// Sleeps of what is done once after the start.
+    /// Wake-ups for work that is done once after the start.
     const SLEEPS_ONCE: f64 = 60.0;
     let place = Place::new();
     let name = |number: usize| format!("{TOPIC}-{number}");
@@ -275,7 +275,7 @@ fn one_thread_waits_for_many_queues_takes_no_time_for_it_and_misses_no_append() 
     client.fetch(&topic, 0, 0).unwrap();
     poll(&mut client, &topic, 0);
     let (before, of_watcher, begun) = (broker.sleeps(), broker.sleeps_of("attached"), Instant::now());
-    // The time in which it is watched: the longer it takes, the more it may do.
+    // The time of observation. If it takes longer, more wake-ups are allowed.
     thread::sleep(Duration::from_secs(5));
     // Threads may have ended meanwhile.
     let sleeps = broker.sleeps().saturating_sub(before) as f64;
@@ -289,7 +289,7 @@ fn one_thread_waits_for_many_queues_takes_no_time_for_it_and_misses_no_append() 
     let queue = Queue::open(dir(5)).unwrap();
     queue.append("wakes").unwrap();
     assert_eq!(answered(&mut client), 1);
-    // One that has appended, seen that the broker sleeps (docs/format.md), and dies before it wakes it.
+    // A process that has appended, seen that the broker sleeps (docs/format.md), and dies before it wakes it.
     poll(&mut client, &topic, 1);
     let control = std::fs::File::options().read(true).write(true).open(dir(5).join("queue.control")).unwrap();
     eventually("the broker sleeps", || {
@@ -333,7 +333,7 @@ fn many_writers_of_both_kinds_lose_nothing_while_they_are_killed() {
         locals.last_mut().unwrap().wait_for("done 10");
         let (stop, ahead) = (AtomicBool::new(false), AtomicU64::new(0));
         let mut client = broker.connect();
-        // The remote producer numbers its batches, and repeats what was not acknowledged.
+        // The remote producer numbers its batches, and repeats those without an acknowledgement.
         let until = thread::scope(|scope| {
             let (stop, ahead) = (&stop, &ahead);
             let writing = scope.spawn(move || {
@@ -358,7 +358,7 @@ fn many_writers_of_both_kinds_lose_nothing_while_they_are_killed() {
             match round % 2 {
                 0 => broker.kill(),
                 _ => {
-                    // A local writer dies, maybe with the lock.
+                    // A local writer dies, perhaps with the lock.
                     let mut victim = locals.remove(0);
                     victim.signal(Signal::KILL);
                     let mut rest = String::new();
@@ -377,7 +377,7 @@ fn many_writers_of_both_kinds_lose_nothing_while_they_are_killed() {
     }
     drop(locals);
     let mut client = broker.connect();
-    // The last batch that was not acknowledged may be there: sent again, it is there once.
+    // The last batch without an acknowledgement may be in the log. Sent again, it is there once.
     let value = format!("remote {acknowledged}");
     let last = idempotent(producer_id, 0, acknowledged, &[value.as_bytes()]);
     client.produce(TOPIC, 0, -1, &last).unwrap();
@@ -424,21 +424,22 @@ fn a_stopped_local_writer_delays_its_topic_alone() {
     assert_eq!(code(&mut waiting).0, ErrorCode::REQUEST_TIMED_OUT);
     patient(b"first", 60_000, &mut waiting);
     patient(b"second", 60_000, &mut waiting);
-    // Everything else goes on: another topic, reads of this one, and what is asked of the broker.
+    // Everything else works: another topic, reads of this one, and other requests.
     for _ in 0..50 {
         client.produce("other", 0, -1, &batch(&[b"x"])).unwrap();
         assert_eq!(client.fetch(TOPIC, 0, 0).unwrap().len(), 1);
     }
     assert_eq!(client.topics().unwrap().len(), 2);
 
-    // It goes on, and gives the lock back: the appends are made in their order. If something had waited for it, their time would be up.
+    // The holder resumes and releases the lock, and the appends are made in their order. If something had waited for the lock, their
+    // timeouts would have passed.
     holder.signal(Signal::CONT);
     drop(holder.0.stdin.take());
     assert_eq!(code(&mut waiting), (ErrorCode::NONE, 1));
     assert_eq!(code(&mut waiting), (ErrorCode::NONE, 2));
     assert_eq!(remote_values(&mut client, 0), ["before", "first", "second"]);
 
-    // One that dies while it is stopped has the lock taken from it.
+    // A holder that dies while it is stopped loses the lock.
     let mut holder = Local::start("hold", "-", &place.queue_dir());
     holder.wait_for("holding");
     holder.signal(Signal::STOP);
@@ -486,7 +487,7 @@ fn a_named_tailer_is_a_consumer_group() {
     assert_eq!(listed(&mut client, &[]), [("me".to_owned(), "Stable".to_owned())]);
     assert_eq!(listed(&mut client, &["Empty"]), []);
     assert_eq!(client.committed("me", TOPIC, 0).unwrap(), 4);
-    // Nothing of it is changed while it is live, and there is no other member.
+    // Its position cannot be changed while it is live, and there is no other member.
     assert_eq!(refusal(client.commit("me", TOPIC, 0, 1)), ErrorCode::UNKNOWN_MEMBER_ID);
     let protocol = JoinGroupRequestProtocol { name: "range".into(), ..Default::default() };
     let join = JoinGroupRequest {
@@ -511,7 +512,7 @@ fn a_named_tailer_is_a_consumer_group() {
     assert_eq!(tailer.read().unwrap().unwrap().value, Some(&b"value 7"[..]));
     drop(tailer);
 
-    // Other groups are as ever: their positions are the coordinator's.
+    // Other groups work as before: the coordinator has their positions.
     client.commit("remote", TOPIC, 0, 3).unwrap();
     assert_eq!(client.committed("remote", TOPIC, 0).unwrap(), 3);
     assert_eq!(listed(&mut client, &["Empty"]).len(), 2);
@@ -534,7 +535,7 @@ fn a_consumer_of_a_stream_is_a_group_where_its_journal_is_attached() {
     let serving = runtime.block_on(Publisher::new().stream(&journal).start("127.0.0.1:0")).unwrap();
     let address = Address::new(&serving.address().to_string()).unwrap();
     let config = ConsumerConfig::new(address, TOPIC, "analytics");
-    // A consumer that is begun reads at once, which needs a runtime.
+    // A new consumer begins to read, which needs a runtime.
     let mut consumer = runtime.block_on(async { Consumer::new(config) });
     let mut of = 0;
     let mut read_to = |offset: i64| {
@@ -547,7 +548,7 @@ fn a_consumer_of_a_stream_is_a_group_where_its_journal_is_attached() {
                 }
             }
         });
-        // Of what it has, it has done all but the last three.
+        // It has done all of its events but the last three.
         consumer.positions().done(Done { assignment: of, offset: offset - 3, finished: Vec::new() });
     };
     read_to(10);
@@ -563,10 +564,10 @@ fn a_consumer_of_a_stream_is_a_group_where_its_journal_is_attached() {
         client.call(&request, 5).groups[0].group_state.to_string()
     };
     assert_eq!(state(&mut client), "Stable");
-    // The publisher holds its position.
+    // The publisher keeps this position.
     assert_eq!(refusal(client.commit("analytics", TOPIC, 0, 1)), ErrorCode::UNKNOWN_MEMBER_ID);
 
-    // What a remote client produces is streamed as well.
+    // Records of a remote client are streamed too.
     assert_eq!(client.produce(TOPIC, 0, -1, &batch(&[b"remote 0", b"remote 1"])).unwrap(), 10);
     read_to(12);
     assert_eq!(has_committed(&mut client, 9), 3);
@@ -671,7 +672,7 @@ fn what_an_attached_topic_cannot_be_is_refused_by_name() {
     assert_eq!(refusal(client.delete_records(TOPIC, 0, 11)), ErrorCode::OFFSET_OUT_OF_RANGE);
     assert_eq!(local_values(&queue).len(), 6);
 
-    // One broker at a time, and not where a broker has its own partitions.
+    // A queue has one broker at a time, and lies in no log directory of a broker.
     let other = place.dir.path().join("other");
     let (status, said) = broker.start_another("127.0.0.1:0", &other);
     assert!(!status.success() && said.contains("another broker serves it already"), "{said}");
@@ -700,7 +701,7 @@ fn what_local_processes_damage_is_not_served() {
     assert_eq!(client.read_all(TOPIC, 0, 0).unwrap().len(), 2000);
     let segments = queue.segments().unwrap();
     let path = |base: i64| place.queue_dir().join(format!("{base:020}.log"));
-    // A byte of a closed segment, and the sealed length of another.
+    // Damages a byte of a closed segment, and the sealed length of another.
     let (second, fourth) = (segments[1].base_offset, segments[3].base_offset);
     let mut bytes = std::fs::read(path(second)).unwrap();
     bytes[100] ^= 1;
@@ -713,7 +714,7 @@ fn what_local_processes_damage_is_not_served() {
         assert_eq!(client.fetch(TOPIC, 0, base).unwrap()[0].offset, base);
     }
     assert!(broker.log().contains("its CRC is not that of its bytes"), "the operator is shown where");
-    client.produce(TOPIC, 0, -1, &batch(&[b"and it goes on"])).unwrap();
+    client.produce(TOPIC, 0, -1, &batch(&[b"and it works"])).unwrap();
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Three nodes with Kafka's own keys alone: they become a cluster, and what a producer got acknowledged survives `kill -9` of
-//! each of them in turn.
+//! Three nodes with Kafka's own keys alone become a cluster. Acknowledged records of a producer survive `kill -9` of
+//! each node in turn.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,17 +17,17 @@ use mainstem_tests::wait::eventually;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How long a node may take to start, also on a busy machine.
+/// The longest wait for a node's start, also on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Lines that are written between two kills, and while a node is away.
 const BETWEEN: usize = 300;
-/// How long a killed node stays away: others lead meanwhile.
+/// The time for which a killed node stays away: another one leads meanwhile.
 const AWAY: Duration = Duration::from_millis(1_500);
 
 /// The nodes 1, 2 and 3.
 struct Nodes {
     home: TempDir,
-    /// Of clients and of the other nodes.
+    /// The ports for clients and for other nodes, by node.
     ports: BTreeMap<u16, (u16, u16)>,
     running: BTreeMap<u16, Child>,
 }
@@ -44,7 +44,7 @@ impl Nodes {
         addresses.join(",")
     }
 
-    /// Starts a node. What comes back receives its ready line.
+    /// Starts a node. The channel gets its ready line.
     fn start(&mut self, id: u16) -> mpsc::Receiver<Value> {
         let voters: Vec<_> =
             self.ports.iter().map(|(id, (_, port))| format!("{id}@127.0.0.1:{port}")).collect();
@@ -94,7 +94,7 @@ impl Nodes {
         command.args(arguments).args(["--bootstrap", &self.bootstrap()]).output().expect("the binary runs")
     }
 
-    /// Runs a command of the program against the cluster; what it printed.
+    /// Runs a command of the program against the cluster. Returns its output.
     fn run(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -102,7 +102,7 @@ impl Nodes {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// What the cluster says of itself, once it has a metadata leader and each partition has one.
+    /// The status of the cluster, once it and each partition have a leader.
     fn status(&self) -> Value {
         eventually("a status without a fault", || {
             let output = self.output(&["cluster", "status", "--json"]);
@@ -116,7 +116,7 @@ impl Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         for (id, child) in &mut self.running {
-            // It may have ended.
+            // The node may have ended.
             let _ = child.kill();
             let _ = child.wait();
             if std::thread::panicking() {
@@ -127,7 +127,7 @@ impl Drop for Nodes {
     }
 }
 
-/// A producer whose lines are numbers; ends when it is asked to.
+/// A producer whose lines are numbers; it ends on request.
 struct Load {
     child: Child,
     is_over: Arc<AtomicBool>,
@@ -167,7 +167,7 @@ impl Load {
         eventually("more lines", || (self.count.load(Ordering::Acquire) >= target).then_some(()));
     }
 
-    /// Ends it; how many lines were acknowledged, which are all.
+    /// Ends it. Returns the number of acknowledged lines, which are all.
     fn end(self) -> usize {
         self.is_over.store(true, Ordering::Release);
         let count = self.written.join().expect("it does not panic");
@@ -210,7 +210,7 @@ fn what_was_acknowledged_survives_a_kill_of_each_node() {
 
     let to = 2;
     nodes.run(&["cluster", "transfer", "t", "0", &to.to_string()]);
-    // The node that is asked may hear of it a moment later.
+    // The node that is asked may learn of it a moment later.
     eventually("the node leads that leadership was given to", || {
         let described = nodes.run(&["topic", "describe", "t", "--json"]);
         let described: Value = serde_json::from_str(&described).expect("JSON");
@@ -220,7 +220,8 @@ fn what_was_acknowledged_survives_a_kill_of_each_node() {
     a_node_that_is_away_votes_and_lags(&mut nodes);
 }
 
-/// `cluster status` while a node is away, whose vote counts and who lacks what the metadata log has got since; and when it is back.
+/// Checks `cluster status` while a node is away and when it is back: the node has a vote, and lacks the records of the metadata log since
+/// then.
 fn a_node_that_is_away_votes_and_lags(nodes: &mut Nodes) {
     let is_even = |status: &Value| lags(status).iter().all(|(_, lag)| *lag == Some(0));
     eventually("no node lags", || is_even(&nodes.status()).then_some(()));
@@ -238,10 +239,10 @@ fn a_node_that_is_away_votes_and_lags(nodes: &mut Nodes) {
     eventually("no node lags any more", || is_even(&nodes.status()).then_some(()));
 }
 
-/// Of each node that has a vote, how far it is behind the metadata log's end, as the status says.
+/// The lag behind the end of the metadata log of each node with a vote, by the status.
 ///
 /// # Panics
-/// When not all of the three have one.
+/// When not all three have a vote.
 fn lags(status: &Value) -> Vec<(u64, Option<i64>)> {
     let nodes = status["nodes"].as_array().expect("a list of nodes");
     let voters = nodes.iter().filter(|node| node["votes"] == true);

@@ -1,5 +1,5 @@
-//! Nodes that do not fit together, damaged directories, strangers: each is refused by name, once, and the nodes that belong
-//! together go on as if nothing had been.
+//! Nodes that do not fit together, damaged directories, garbage from unknown peers. Each is refused by name, once,
+//! and the nodes that belong together are not disturbed.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,13 +18,13 @@ use mainstem_wire::sample::Rng;
 use tokio::runtime::Runtime;
 
 const TOPIC: &str = "t";
-/// A start that is refused has ended by then, and a line that is expected was said.
+/// The longest wait for a refused start to end, and for a line of a log.
 const SAID_MAX: Duration = Duration::from_secs(60);
-/// Connections that bring garbage.
-const STRANGERS: u64 = 60;
+/// Connections that send garbage.
+const BAD_CONNECTIONS: u64 = 60;
 /// The API key of the first request on a link, and the version of links.
 const HELLO: (i16, i16) = (0x4D53, 1);
-/// A request of a client that a node hands on, as the kind of a question between nodes.
+/// The kind of a request between nodes that forwards a client's request.
 const FORWARD: u8 = 3;
 
 fn start(setup: Setup) -> (Cluster, Runtime) {
@@ -35,7 +35,7 @@ fn start(setup: Setup) -> (Cluster, Runtime) {
     (cluster, runtime)
 }
 
-/// A node's process that is started beside the harness, with what it says.
+/// A node's process beside the harness, with its output.
 struct Stray {
     child: Child,
     log: PathBuf,
@@ -58,7 +58,7 @@ impl Stray {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits until it says a line with all of these.
+    /// Waits for a line of its output with all of these words.
     #[track_caller]
     fn await_line(&mut self, parts: &[&str]) {
         let deadline = Instant::now() + SAID_MAX;
@@ -70,7 +70,7 @@ impl Stray {
         assert!(!self.said().contains("panicked"), "{}", self.said());
     }
 
-    /// Waits for its end, which has to be a refusal with these words in one line.
+    /// Waits for its end, which has to be a refusal with all of these words in one line.
     #[track_caller]
     fn ends_refused(mut self, parts: &[&str]) {
         let deadline = Instant::now() + SAID_MAX;
@@ -91,13 +91,13 @@ impl Stray {
 
 impl Drop for Stray {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The tool; what it printed and said.
+/// Runs the tool. Returns whether it succeeded, and its output.
 fn tool(cluster: &Cluster, arguments: &[&str]) -> (bool, String) {
     let output = Command::new(binary())
         .args(arguments)
@@ -120,7 +120,7 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// Replaces a text in a file, which has it.
+/// Replaces a text of a file, which must have it.
 #[track_caller]
 fn edit(file: &Path, from: &str, to: &str) {
     let text = fs::read_to_string(file).unwrap();
@@ -149,7 +149,7 @@ fn nodes_that_do_not_fit_are_refused_by_name() {
     runtime.block_on(cluster.wait_until_in_sync(TOPIC));
     let id = runtime.block_on(admin.cluster()).unwrap().cluster_id;
 
-    // A factor above the nodes.
+    // A replication factor above the number of nodes.
     let refused = runtime.block_on(admin.create_topic(&of("four", 4))).unwrap_err().to_string();
     assert!(refused.contains('4') && refused.contains('3'), "{refused}");
 
@@ -178,7 +178,7 @@ fn nodes_that_do_not_fit_are_refused_by_name() {
     let theirs = format!("another one: node 1 of {id}, node 2 of {id}");
     Stray::start(&cluster, 3, &of_foreign)
         .ends_refused(&["of this node are of cluster AAAAAAAAAAAAAAAAAAAAAA", &theirs]);
-    // One that does not answer may be of its cluster: it waits.
+    // While a node does not answer it may be of this cluster, so that the start waits.
     cluster.kill(2);
     let mut stray = Stray::start(&cluster, 3, &of_foreign);
     stray.await_line(&["no metadata leader", "2@"]);
@@ -186,13 +186,13 @@ fn nodes_that_do_not_fit_are_refused_by_name() {
         ["node 3 is of cluster AAAAAAAAAAAAAAAAAAAAAA", &id, "one of both has another cluster's directory"];
     stray.await_line(&refusal);
     assert!(stray.child.try_wait().unwrap().is_none(), "{}", stray.said());
-    // Until the last one has answered, too.
+    // The wait lasts until the last node has answered, too.
     cluster.start_node(2);
     stray.ends_refused(&["of this node are of cluster AAAAAAAAAAAAAAAAAAAAAA", &theirs]);
     // Another directory of the same node.
     let empty = [("log.dirs", elsewhere.as_str())];
     Stray::start(&cluster, 3, &empty).ends_refused(&["knows node 3 by another directory", &id]);
-    // Lists of nodes that disagree: of a node that was there, and of one that begins.
+    // Lists of nodes that disagree: from a node that knows the cluster, and from a new one.
     let all = voters(&cluster);
     let fewer = all[1..].join(",");
     Stray::start(&cluster, 3, &[("controller.quorum.voters", &fewer)])
@@ -201,7 +201,7 @@ fn nodes_that_do_not_fit_are_refused_by_name() {
     Stray::start(&cluster, 3, &[("controller.quorum.voters", &more), ("log.dirs", &elsewhere)])
         .ends_refused(&["[1, 2, 3]", "[1, 2, 3, 4]", "name the same ones"]);
 
-    // A journal that is gone, or damaged where it was durable.
+    // A journal that is missing, or damaged in its durable part.
     let (journal, kept) = (dir.join("mainstem.groups"), dir.join("kept"));
     fs::rename(&journal, &kept).unwrap();
     Stray::start(&cluster, 3, &[]).ends_refused(&["mainstem.groups", "does not know how it voted"]);
@@ -219,10 +219,10 @@ fn nodes_that_do_not_fit_are_refused_by_name() {
     Stray::start(&cluster, 3, &[]).ends_refused(&["mainstem.format=9 is newer than"]);
     edit(&dir.join("meta.properties"), "mainstem.format=9", "mainstem.format=2");
 
-    // Nothing of it has done any harm.
+    // None of it has done any harm.
     cluster.start_node(3);
     runtime.block_on(cluster.wait_until_in_sync(TOPIC));
-    // A node that got no turn for a while may be one of which it is said.
+    // A status may report a node that got no processor time for a while.
     eventually("a status without a fault", || tool(&cluster, &["cluster", "status"]).0.then_some(()));
 }
 
@@ -235,7 +235,7 @@ fn who_is_missing_is_named_while_it_is_waited_for() {
     runtime.block_on(cluster.wait_until_in_sync(TOPIC));
     let all = voters(&cluster);
 
-    // A majority is lost: what it means is said by the node that is left, and by the tool.
+    // A majority is lost: the remaining node and the tool say what that means.
     cluster.kill(2);
     cluster.kill(3);
     let deadline = Instant::now() + SAID_MAX;
@@ -249,7 +249,7 @@ fn who_is_missing_is_named_while_it_is_waited_for() {
         assert!(Instant::now() < deadline, "{said}\n{}", cluster.tails());
         std::thread::sleep(Duration::from_millis(200));
     }
-    // One that starts waits for the others, and goes on when one is there.
+    // A node that starts waits for the others, and continues when one is there.
     cluster.kill(1);
     let mut waiting = Stray::start(&cluster, 1, &[]);
     waiting.await_line(&["a majority of the 3 nodes is needed", &all[1], &all[2], "start them"]);
@@ -257,7 +257,7 @@ fn who_is_missing_is_named_while_it_is_waited_for() {
     (1..=3).for_each(|node| cluster.start_node(node));
     runtime.block_on(cluster.wait_until_in_sync(TOPIC));
 
-    // A cluster that is not founded yet, with a node that others cannot reach at its address.
+    // A cluster that is not founded yet, with a node that the others cannot reach at its address.
     let [one, two, three] =
         [1, 2, 3].map(|node| cluster.home().join(format!("new-{node}")).display().to_string());
     (1..=3).for_each(|node| cluster.kill(node));
@@ -268,13 +268,13 @@ fn who_is_missing_is_named_while_it_is_waited_for() {
     for waiting in [&mut first, &mut second] {
         waiting.await_line(&["a new cluster waits for all of its nodes; missing: 3@127.0.0.1:1"]);
     }
-    // That node reaches them, and is not what they miss: it says what is wrong with itself.
+    // That node reaches the others, so it does not count as missing. It reports its own fault.
     let mut third = Stray::start(&cluster, 3, &dirs(&three));
     third.await_line(&["3@127.0.0.1:1, where the other nodes look for this one, does not answer"]);
     assert!(!Path::new(&one).join("mainstem.cluster").exists(), "it was founded without a node");
 }
 
-/// What a node that dials says first, by hand.
+/// The first request of a node on a link, made by hand.
 fn hello(cluster_id: &str, from: i32, to: i32) -> Vec<u8> {
     let mut frame = Vec::new();
     frame.extend(HELLO.0.to_be_bytes());
@@ -284,16 +284,15 @@ fn hello(cluster_id: &str, from: i32, to: i32) -> Vec<u8> {
     frame.extend((cluster_id.len() as u16).to_be_bytes());
     frame.extend(cluster_id.as_bytes());
     frame.extend(from.to_be_bytes());
-    // Later than any start of the node itself.
+    // An incarnation after any start of the node itself.
     frame.extend((u64::MAX >> 1).to_be_bytes());
     frame.extend(to.to_be_bytes());
     [&(frame.len() as u32).to_be_bytes()[..], &frame].concat()
 }
 
 #[test]
-fn strangers_and_garbage_at_the_controllers_listener_change_nothing() {
-    let setup =
-        Setup::new("cluster-strangers", System::Mainstem).set("mainstem.http.listener", "127.0.0.1:0");
+fn garbage_at_the_controllers_listener_changes_nothing() {
+    let setup = Setup::new("cluster-garbage", System::Mainstem).set("mainstem.http.listener", "127.0.0.1:0");
     let (mut cluster, runtime) = start(setup);
     let admin = Admin::new(cluster.client());
     let topic = NewTopic { replication_factor: Some(3), ..NewTopic::new(TOPIC).partitions(3) };
@@ -304,7 +303,7 @@ fn strangers_and_garbage_at_the_controllers_listener_change_nothing() {
         let line = metrics.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes "));
         line.unwrap().parse::<f64>().unwrap()
     };
-    // Which leaders there are, and of which epochs.
+    // The leaders, with their epochs.
     let epochs = |cluster: &mut Cluster| -> Vec<_> {
         let topic = runtime.block_on(cluster.wait_until_in_sync(TOPIC));
         topic.partitions.iter().map(|one| (one.leader, one.leader_epoch)).collect()
@@ -319,39 +318,42 @@ fn strangers_and_garbage_at_the_controllers_listener_change_nothing() {
     let mut rng = Rng(18);
     let begin: Vec<_> = cluster.ids().into_iter().map(|node| cluster.log(node).len()).collect();
     let before = epochs(&mut cluster);
-    let held = meet_strangers(&cluster, &id, &mut rng);
+    let held = send_garbage(&cluster, &id, &mut rng);
     let grown = memory(&cluster, 1) - used;
-    assert!(grown < 32e6, "{grown} bytes for strangers");
+    assert!(grown < 32e6, "{grown} bytes for garbage");
     drop(held);
     let after = epochs(&mut cluster);
     let said = cluster.ids().into_iter().zip(&begin).map(|(node, begin)| cluster.log(node).split_off(*begin));
     let said = said.collect::<Vec<_>>().concat();
     assert!(!said.contains("panicked"), "{said}");
-    // A link that a stranger took the place of is made again. So is one that nothing came over for long.
+    // A link that another peer took over is made again. So is one without messages for long.
     let was_replaced = said.contains("linked to node") && !said.contains("nothing came for");
-    assert!(!was_replaced, "a stranger ended a link:\n{said}");
+    assert!(!was_replaced, "another peer ended a link:\n{said}");
     let log = cluster.log(1).split_off(begin[0]);
     let refusals = log.lines().filter(|line| line.contains("refused")).count() as u64;
-    assert!((1..STRANGERS).contains(&refusals), "{refusals} lines of {STRANGERS} strangers:\n{log}");
-    // A node that gets no turn for as long as an election takes loses what it leads, too.
+    assert!(
+        (1..BAD_CONNECTIONS).contains(&refusals),
+        "{refusals} lines of {BAD_CONNECTIONS} bad connections:\n{log}"
+    );
+    // A node without processor time for as long as an election takes loses its leaderships, too.
     let elected = before.iter().zip(&after).filter(|(before, after)| before != after).count();
     figure("one_and_new_leaders", 1.0 + elected as f64);
 }
 
-/// Brings garbage of each kind to the controllers' listener of node 1; half of the connections, open still.
-fn meet_strangers(cluster: &Cluster, id: &str, rng: &mut Rng) -> Vec<TcpStream> {
+/// Sends garbage of each kind to the controllers' listener of node 1. Returns half of the connections, which stay open.
+fn send_garbage(cluster: &Cluster, id: &str, rng: &mut Rng) -> Vec<TcpStream> {
     let port = controller_port(cluster, 1);
     let mut held = Vec::new();
-    for round in 0..STRANGERS {
+    for round in 0..BAD_CONNECTIONS {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { continue };
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let mut garbage: Vec<u8> = (0..1 + rng.below(3_000)).map(|_| rng.below(256) as u8).collect();
         match round % 6 {
-            // Noise.
+            // Random bytes.
             0 => {}
-            // A length that nothing follows.
+            // A length without a frame.
             1 => garbage = u32::MAX.to_be_bytes().to_vec(),
-            // A question of founding that makes no sense.
+            // An invalid request of founding.
             2 => garbage = [&(garbage.len() as u32 + 4).to_be_bytes()[..], b"MSF1", &garbage].concat(),
             // A node of another cluster, one that is not in the list, this node itself.
             3 => {
@@ -363,7 +365,7 @@ fn meet_strangers(cluster: &Cluster, id: &str, rng: &mut Rng) -> Vec<TcpStream> 
             // Nothing at all.
             _ => garbage.clear(),
         }
-        // It may be refused while it is written.
+        // The connection may be refused while it is written to.
         let _ = stream.write_all(&garbage);
         let mut answer = [0; 4 << 10];
         let _ = stream.read(&mut answer);
@@ -374,13 +376,13 @@ fn meet_strangers(cluster: &Cluster, id: &str, rng: &mut Rng) -> Vec<TcpStream> 
     held
 }
 
-/// A node may hand on requests of its own clients, and of no other node's: nothing that it says of those is believed.
+/// A node may forward requests of its own clients, and of no other node's: a request in another node's name is refused.
 #[test]
 fn a_node_hands_on_no_request_of_another_nodes_clients() {
     let (mut cluster, runtime) = start(Setup::new("cluster-forged", System::Mainstem));
     let admin = Admin::new(cluster.client());
     let id = runtime.block_on(admin.cluster()).unwrap().cluster_id;
-    // Another process takes the place of a node that is away: where nodes prove nothing, it is believed to be that one.
+    // Another process takes the place of a node that is away. Without authentication of nodes it counts as that node.
     let leads = |status: &str, node: i32| status.contains(&format!("\"metadata_leader\":{node},"));
     let deadline = Instant::now() + SAID_MAX;
     let leader = loop {

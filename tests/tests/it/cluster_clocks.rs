@@ -19,7 +19,7 @@ const NODES: [i32; 3] = [1, 2, 3];
 /// The node whose clock is ahead.
 const AHEAD: i32 = 2;
 const DAY_S: i64 = 24 * 60 * 60;
-/// In ListOffsets: the first offset that is there.
+/// The timestamp in ListOffsets for the first existing offset.
 const EARLIEST: i64 = -2;
 const RECORDS: i64 = 20;
 
@@ -44,8 +44,8 @@ fn first_base(cluster: &Cluster, node: i32, partition: usize) -> i64 {
     bases.min().expect("a replica has a segment")
 }
 
-/// Retention goes by what the leader takes for too old, on all replicas alike, whatever the others' clocks show: otherwise the records that
-/// are there would depend on who leads. And both nodes say that their clocks differ.
+/// The leader's clock decides about retention on all replicas alike, whatever the clocks of the others show.
+/// Otherwise the existing records would depend on the leader. Both nodes report that their clocks differ.
 #[test]
 fn retention_goes_by_the_clock_of_the_leader_and_a_clock_that_is_wrong_is_named() {
     let home = target_dir().join("test-runs");
@@ -68,7 +68,7 @@ fn retention_goes_by_the_clock_of_the_leader_and_a_clock_that_is_wrong_is_named(
     });
     let leaders = leaders(&mut cluster, &runtime);
     println!("partitions and who leads them: {leaders:?}");
-    // Noise, so that segments fill.
+    // Random values, so that segments fill.
     let mut noise = Rng(mainstem_testkit::seed());
     for (partition, (leader, _)) in &leaders {
         let mut client = connect(&cluster, *leader);
@@ -88,7 +88,7 @@ fn retention_goes_by_the_clock_of_the_leader_and_a_clock_that_is_wrong_is_named(
         }
     }
     cluster.assert_running();
-    // A busy machine may have had the node lead others for a while.
+    // On a busy machine the node may have led others for a while.
     let still = self::leaders(&mut cluster, &runtime);
     for (partition, (leader, _)) in of(false).filter(|(partition, led)| still.get(partition) == Some(led)) {
         let start = connect(&cluster, *leader).offset_at(TOPIC, *partition as i32, EARLIEST);

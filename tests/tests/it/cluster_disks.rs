@@ -1,10 +1,10 @@
-//! The disk of one node of a cluster is full, slow, hangs or fails under load: acknowledgements go on by the others, nothing
-//! that was acknowledged is lost, and the node is in sync again when its disk works.
+//! The disk of one node is full, slow, hangs or fails under load. The other nodes still acknowledge, no acknowledged
+//! record is lost, and the node is in sync again when its disk works.
 //!
-//! The load, its history and the judgement are those of `cluster_kills`. `TEST_CLUSTER_ROUNDS` says how often each fault
-//! comes: once for twenty rounds. A full disk needs root, for a file system of its own; otherwise that test says that it
-//! is skipped. Syncs are made slow, hanging and failing by a small library, which `gcc` builds. Beside our own client there
-//! are producers and members of groups by Java's and by librdkafka, where those are installed.
+//! The load, its history and its check are those of `cluster_kills`. `TEST_CLUSTER_ROUNDS` sets how often each fault
+//! comes: once for twenty rounds. A full disk needs root, for a file system of its own; otherwise that test prints
+//! that it is skipped. A small library, which `gcc` builds, makes syncs slow, hanging and failing. Beside our own
+//! client there are producers and members of groups by Java's client and by librdkafka, where those are installed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -28,29 +28,29 @@ use crate::cluster_kills::load::{
 use crate::cluster_kills::outcome;
 use crate::cluster_kills::run::{IN, Run};
 
-/// The node whose disk it is.
+/// The node with the faulty disk.
 const NODE: i32 = 2;
-/// One that is killed beside it.
+/// Another node, which is killed in some rounds.
 const OTHER: i32 = 3;
-/// From the fault to the next acknowledgement in each partition, at most. One that waits for the disk waits for as long as the
-/// fault is there; the rest is for a machine that has other things to do.
+/// The longest time from a fault to the next acknowledgement in each partition. An acknowledgement that waits for the
+/// disk would take as long as the fault; the rest is for a busy machine.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// `replica.lag.time.max.ms`.
 const LAG_MAX: Duration = Duration::from_millis(2_000);
-/// So much later the cluster says so, at most.
+/// The longest time after that until the cluster reports it.
 const NOTED_MAX: Duration = Duration::from_secs(60);
-/// From the end of the fault until the node is in sync.
+/// The longest time from the end of the fault until the node is in sync.
 const BACK_MAX: Duration = Duration::from_secs(120);
-/// Its syncs are late by so much: far more than they take, so that who waits for one is seen.
+/// The delay of slow syncs: far more than they take, so that waits for them show.
 const SLOW_MS: u64 = 600;
-/// The same where all wait for it.
+/// The delay where a majority has to wait for the slow disk.
 const SLOW_VOTES_MS: u64 = 200;
-/// MiB of the disk that gets full.
+/// MiB of the disk that becomes full.
 const DISK_MIB: u32 = 48;
 
 fn setup(name: &str) -> Setup {
     let setup = Setup::new(name, System::Mainstem).set("replica.lag.time.max.ms", LAG_MAX.as_millis());
-    // Leaders stay where they are, unless a fault moves them.
+    // Only a fault moves leaders.
     setup.set("auto.leader.rebalance.enable", false).set("mainstem.http.listener", "127.0.0.1:0")
 }
 
@@ -83,7 +83,7 @@ fn what_was_acknowledged_survives_a_full_disk() {
             load.cluster.kill(NODE);
             load.cluster.start_node(NODE);
             load.run.wait_for_appends(100, &load.cluster).await;
-            disk.make_room();
+            disk.free();
             load.wait_until_back().await;
             assert!(load.cluster.is_running(NODE));
         }
@@ -114,12 +114,12 @@ fn what_was_acknowledged_survives_slow_hanging_and_failing_syncs() {
     });
 }
 
-/// Producers see nothing of the syncs of one node.
+/// Producers notice nothing of the slow syncs of one node.
 async fn slow(load: &mut Load, faults: &DiskFaults, disk: &Path, round: u64) {
     let what = format!("round {round}: slow syncs");
     load.keeps_its_place(&what, faults, disk, Syncs::Slow(SLOW_MS)).await;
     load.wait_for_clients().await;
-    // The majority that is left has to wait for the slow disk, for votes too.
+    // The remaining majority has to wait for the slow disk, for votes too.
     faults.set(Syncs::Slow(SLOW_VOTES_MS), disk);
     load.cluster.kill(OTHER);
     let begun_ms = load.run.now_ms();
@@ -133,7 +133,7 @@ async fn slow(load: &mut Load, faults: &DiskFaults, disk: &Path, round: u64) {
     load.wait_until_back().await;
 }
 
-/// The majority that is left has to wait for the slow disk, beside a node that runs and reaches no other.
+/// The remaining majority has to wait for the slow disk. The third node runs and reaches no other.
 async fn slow_and_cut_off(load: &mut Load, faults: &DiskFaults, disk: &Path, round: u64) {
     faults.set(Syncs::Slow(SLOW_MS), disk);
     for other in load.cluster.ids().into_iter().filter(|other| *other != OTHER) {
@@ -146,14 +146,14 @@ async fn slow_and_cut_off(load: &mut Load, faults: &DiskFaults, disk: &Path, rou
     load.wait_until_back().await;
 }
 
-/// The node goes on to lead what it leads: its own disk is none of those that are waited for.
+/// The node keeps its leaderships: nothing waits for its own disk.
 async fn hanging(load: &mut Load, faults: &DiskFaults, disk: &Path, round: u64) {
     load.keeps_its_place(&format!("round {round}: hanging syncs"), faults, disk, Syncs::Hang).await;
     load.wait_for_clients().await;
-    // No majority syncs any more: what is written waits for the disk, or for the other node.
+    // No majority can sync any more: records wait for the disk, or for the other node.
     load.cluster.kill(OTHER);
     let begun_ms = load.run.now_ms();
-    // So long the fault is there.
+    // The time for which the fault lasts.
     tokio::time::sleep(LAG_MAX / 4).await;
     match round % 2 {
         0 => faults.set(Syncs::Work, disk),
@@ -167,7 +167,7 @@ async fn hanging(load: &mut Load, faults: &DiskFaults, disk: &Path, round: u64) 
     load.wait_until_back().await;
 }
 
-/// What was in the directory is offline, and nothing of it is believed; with the metadata the node ends.
+/// All partitions in the directory go offline, and none of their data is trusted. With the metadata the node ends.
 async fn failing(load: &mut Load, faults: &DiskFaults, dir: &Path, is_metadata: bool, round: u64) {
     let fail = || faults.set(Syncs::Fail, dir);
     let pause =
@@ -178,7 +178,7 @@ async fn failing(load: &mut Load, faults: &DiskFaults, dir: &Path, is_metadata: 
     } else {
         load.wait_until_out_of_sync().await;
         let health = load.health();
-        // Others lead what was in the directory, the coordinators' partitions too, and this node says so.
+        // Other nodes lead the partitions of the directory, the coordinators' too, and this node reports it.
         load.wait_for_clients().await;
         assert!(health.contains("\"failed\"") && health.contains(&*dir.to_string_lossy()), "{health}");
         load.cluster.kill(NODE);
@@ -215,7 +215,7 @@ impl Load {
         Load { cluster, run, actors, others }
     }
 
-    /// Lets a fault happen; returns how long it took until all partitions acknowledged what came after it.
+    /// Makes a fault happen. Returns the time until all partitions acknowledged later records.
     async fn assert_goes_on(&mut self, what: &str, fault: impl FnOnce()) -> Duration {
         self.run.wait_for_appends(50, &self.cluster).await;
         let begun_ms = self.run.now_ms();
@@ -227,13 +227,14 @@ impl Load {
         pause
     }
 
-    /// Waits until each real client goes on in each partition.
+    /// Waits until each real client makes progress in each partition.
     async fn wait_for_clients(&self) {
         self.run.wait_for_clients_after(&self.run.progress(), &self.cluster).await;
     }
 
-    /// Lets syncs be late or hang: acknowledgements go on. How much later they come and how many partitions the node leads no more are
-    /// figures: no acknowledgement waits for a sync, and the node leads what it led. The fault is there at the end.
+    /// Makes syncs slow or hanging. Figures are the delay of acknowledgements and the number of partitions that the
+    /// node leads no more: no acknowledgement waits for a sync, and the node keeps its leaderships. The fault lasts
+    /// at the end.
     async fn keeps_its_place(&mut self, what: &str, faults: &DiskFaults, disk: &Path, syncs: Syncs) {
         let late_ms = if let Syncs::Slow(ms) = syncs { ms } else { 0 };
         let led = self.await_led().await;
@@ -251,7 +252,7 @@ impl Load {
         );
         let kind = if late_ms > 0 { "slow" } else { "hanging" };
         figure(&format!("{kind}_acknowledgement"), median.div_duration_f64(before));
-        // A node that gets no turn for as long as an election takes loses what it leads, too.
+        // A node without processor time for as long as an election takes loses its leaderships, too.
         let lost = led.difference(&self.led().await).count();
         figure(&format!("{kind}_one_and_lost_partitions"), 1.0 + lost as f64);
     }
@@ -262,7 +263,7 @@ impl Load {
         topic.partitions.iter().filter(|one| one.leader == Some(NODE)).map(|one| one.index).collect()
     }
 
-    /// The partitions that the node leads. Where there are none, it is given those of which it is the first replica.
+    /// The partitions that the node leads. If there are none, the preferred leaders are elected.
     async fn await_led(&self) -> BTreeSet<i32> {
         let admin = Admin::new(self.cluster.client());
         let deadline = Instant::now() + BACK_MAX;
@@ -277,7 +278,7 @@ impl Load {
         }
     }
 
-    /// Waits until another node leads each partition of which the faulty one has no replica that is in sync.
+    /// Waits until the faulty node's replicas are out of sync, or in sync with all others, and another node leads those that are out.
     async fn wait_until_out_of_sync(&self) {
         let deadline = Instant::now() + LAG_MAX + NOTED_MAX;
         let admin = Admin::new(self.cluster.client());
@@ -313,7 +314,7 @@ impl Load {
         assert_no_actor_has_failed(&mut self.actors).await;
     }
 
-    /// The median and the longest time between a record that was sent since a moment and its acknowledgement.
+    /// The median and the maximum of the time from sending a record to its acknowledgement, for records since a moment.
     fn latency_since(&self, begun_ms: u64) -> (Duration, Duration) {
         let (mut sent, mut took) = (HashMap::new(), Vec::new());
         for event in self.run.history() {
@@ -332,12 +333,12 @@ impl Load {
         (Duration::from_millis(took[took.len() / 2]), Duration::from_millis(took[took.len() - 1]))
     }
 
-    /// What the node says of itself.
+    /// The health report of the node.
     fn health(&self) -> String {
         self.cluster.http(NODE, "/health")
     }
 
-    /// Everything is read, and judged.
+    /// Reads everything, and checks it.
     async fn finish(mut self) {
         outcome::finish(&self.run, &mut self.cluster, self.actors, &self.others).await;
     }

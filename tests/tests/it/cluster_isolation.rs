@@ -1,5 +1,5 @@
-//! A node that its cluster does without, because it is cut off, stopped or has given leadership away: it says nothing that
-//! has been overtaken, and clients that ask it move on to the others.
+//! A node without its cluster, because it is cut off, stopped or has handed over leadership. It gives no outdated
+//! answers, and clients that ask it move on to the others.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -29,22 +29,23 @@ use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequest
 const TOPIC: &str = "t";
 const PARTITIONS: i32 = 6;
 const GROUP: &str = "g";
-/// An election takes at most three seconds, and a leader without followers knows it after two; a busy machine takes its time.
+/// An election takes at most three seconds, and a leader without followers notices it after two. The rest is for a busy machine.
 const ELECTED_MAX: Duration = Duration::from_secs(120);
-/// So long a node that gives leadership away keeps a producer waiting until it is known who leads.
+/// The longest that a node that hands over leadership keeps a producer waiting for the next leader.
 const PARKED_MAX: Duration = Duration::from_secs(1);
-/// What a node answers that may have appended the records.
-const IN_DOUBT: [ErrorCode; 2] = [ErrorCode::REQUEST_TIMED_OUT, ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND];
-/// What a coordinator answers that does not say anything of a group.
+/// Errors of a node that may have appended the records.
+const MAYBE_APPENDED: [ErrorCode; 2] =
+    [ErrorCode::REQUEST_TIMED_OUT, ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND];
+/// Errors of a coordinator that say nothing about a group.
 const NOT_SAID: [ErrorCode; 3] = [
     ErrorCode::NOT_COORDINATOR,
     ErrorCode::COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode::COORDINATOR_NOT_AVAILABLE,
 ];
-/// How often the coordinator is stopped.
+/// The number of times that the coordinator is stopped.
 const ROUNDS: i64 = 4;
-/// More than any answer takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait for an answer.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn start(setup: Setup) -> (Cluster, tokio::runtime::Runtime) {
     let mut cluster = setup.start().expect("our own binary");
@@ -63,11 +64,11 @@ fn connect(cluster: &Cluster, node: i32) -> Client {
     let addresses = cluster.bootstrap();
     let address = addresses.split(',').nth(node as usize - 1).expect("there is such a node");
     let mut client = Client::connect(address).expect("clients reach all nodes");
-    client.set_patience(PATIENCE).expect("a socket of ours");
+    client.set_read_timeout(TIMEOUT).expect("a socket of ours");
     client
 }
 
-/// Leader, and the error beside it, of each partition, as a node says.
+/// The leader and the error of each partition, by a node.
 fn leaders(client: &mut Client) -> Vec<(i32, ErrorCode)> {
     let topics = vec![MetadataRequestTopic { name: Some(TOPIC.into()), ..Default::default() }];
     let request = MetadataRequest { topics: Some(topics), ..Default::default() };
@@ -77,7 +78,7 @@ fn leaders(client: &mut Client) -> Vec<(i32, ErrorCode)> {
     partitions.iter().map(|one| (one.leader_id, ErrorCode::from(one.error_code))).collect()
 }
 
-/// Looks again until something is there.
+/// Waits until there is a value.
 #[track_caller]
 fn wait_for<T>(cluster: &Cluster, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + ELECTED_MAX;
@@ -90,17 +91,17 @@ fn wait_for<T>(cluster: &Cluster, what: &str, mut look: impl FnMut() -> Option<T
     }
 }
 
-/// Appends to the first partition by the node that leads it, one attempt after the other; who led, the offset, and how many
-/// attempts before may have been appended.
+/// Appends to the first partition by the node that leads it, with one attempt after the other. Returns the leader,
+/// the offset, and the number of earlier attempts that may have been appended.
 fn append(cluster: &Cluster, asked: &mut Client, value: &[u8]) -> (i32, i64, i64) {
-    let mut in_doubt = 0;
+    let mut maybe_appended = 0;
     wait_for(cluster, "an append", || {
         let leader = Some(leaders(asked)[0].0).filter(|leader| *leader > 0)?;
         match connect(cluster, leader).produce(TOPIC, 0, -1, &batch(&[value])) {
-            Ok(offset) => Some((leader, offset, in_doubt)),
+            Ok(offset) => Some((leader, offset, maybe_appended)),
             Err(Failure::Refused(error)) => {
                 assert!(error.is_retriable(), "{error}\n{}", cluster.tails());
-                in_doubt += i64::from(IN_DOUBT.contains(&error));
+                maybe_appended += i64::from(MAYBE_APPENDED.contains(&error));
                 None
             }
             Err(Failure::Connection(error)) => panic!("{error}"),
@@ -127,22 +128,25 @@ fn a_node_that_is_cut_off_names_no_leader_and_takes_no_records() {
     wait_for(&cluster, "the others lead", || {
         leaders(&mut other).iter().all(|(leader, _)| others.contains(leader)).then_some(())
     });
-    let (_, after, in_doubt) = append(&cluster, &mut other, b"after");
-    assert!((before + 1..=before + 1 + in_doubt).contains(&after), "{before}, {after}, {in_doubt} in doubt");
-    // Clients that ask the same node again and again, such as librdkafka, have to ask another one.
+    let (_, after, maybe_appended) = append(&cluster, &mut other, b"after");
+    assert!(
+        (before + 1..=before + 1 + maybe_appended).contains(&after),
+        "{before}, {after}, {maybe_appended} maybe appended"
+    );
+    // Clients that ask the same node repeatedly, such as librdkafka, have to ask another one.
     wait_for(&cluster, "the connection ends with the answer", || {
         let mut asking = connect(&cluster, node);
         assert!(leaders(&mut asking).iter().all(|leader| *leader == no_leader), "it is cut off still");
         asking.try_call(&MetadataRequest::default(), 12).is_err().then_some(())
     });
-    // What is between takes what is sent to the others: that they say nothing is enough to know that they cannot be reached.
+    // The proxies take the node's messages to the others. Their silence is enough to know that they cannot be reached.
     for other in &others {
         wait_for(&cluster, "the link to a silent node is ended", || {
             cluster.log(node).contains(&format!("the link to node {other} ended")).then_some(())
         });
     }
-    // Of all that it led at once, and not of each.
-    wait_for(&cluster, "it says that it has given up leadership", || {
+    // One line for all partitions that it led, not one for each.
+    wait_for(&cluster, "it says that it no longer leads", || {
         cluster
             .log(node)
             .contains("is given up: nothing was heard of a majority of the replicas")
@@ -161,36 +165,36 @@ fn a_node_that_is_cut_off_names_no_leader_and_takes_no_records() {
     });
 }
 
-/// What comes while leadership is given away waits until it is known who has it: a producer that follows the answer needs
-/// one more attempt at most, and no pause.
+/// A produce during a hand-over of leadership waits until the next leader is known. A producer that follows the
+/// answer needs one more attempt at most, and no pause.
 #[test]
 fn a_producer_that_follows_the_answers_of_a_transfer_is_refused_once() {
     let (cluster, _runtime) = start(Setup::new("cluster-transfer", System::Mainstem));
     let (leader, first, _) = append(&cluster, &mut connect(&cluster, 1), b"first");
     let clients = cluster.ids().into_iter().map(|id| (id, connect(&cluster, id))).collect();
-    let mut follower = Follower { clients, leader, offset: first + 1, in_doubt: 0 };
+    let mut follower = Follower { clients, leader, offset: first + 1, maybe_appended: 0 };
     let begin = follower.offset;
     let (moves, unknown) = follower.follow(&cluster);
     let appended = follower.offset - begin;
     assert!(moves >= 5 && appended > 0, "{moves} moves, {appended} records");
-    // So often a new leader was unknown too early: between a vote and the leader's first word lie a few messages. A node that does not
-    // wait answers so each time.
+    // The number of answers without a new leader that came too early: between a vote and the leader's first message
+    // lie a few messages. A node that does not wait gives such an answer each time.
     figure("one_and_unknown_leaders", 1.0 + unknown as f64);
 }
 
-/// A producer that asks whom the last answer named.
+/// A producer that asks the node that the last answer named.
 struct Follower {
     clients: BTreeMap<i32, Client>,
     leader: i32,
-    /// Of the next record.
+    /// The offset of the next record.
     offset: i64,
-    /// What was under way when it was not known who leads, or took too long, may be there as well.
-    in_doubt: i64,
+    /// Records that may have been appended too: they were sent while no leader was known, or took too long.
+    maybe_appended: i64,
 }
 
 impl Follower {
-    /// Appends while each node is given leadership twice; how often it moved on, and how often the answer did not say
-    /// whereto before it had to.
+    /// Appends while each node becomes the leader twice. Returns how often it moved on, and how often an answer
+    /// lacked the new leader before the wait was over.
     fn follow(&mut self, cluster: &Cluster) -> (usize, usize) {
         let (is_over, appended) = (AtomicBool::new(false), AtomicUsize::new(0));
         let (mut moves, mut unknown) = (0, 0);
@@ -199,7 +203,7 @@ impl Follower {
             let transfers = scope.spawn(move || {
                 for to in [1, 2, 3, 1, 2, 3] {
                     transfer(cluster, to);
-                    // One may have been under way to the leader before.
+                    // One record may have been on its way to the old leader.
                     let count = appended.load(Ordering::Acquire) + 2;
                     wait_for(cluster, "records by the new leader", || {
                         (appended.load(Ordering::Acquire) >= count).then_some(())
@@ -230,21 +234,21 @@ impl Follower {
         let answer = &response.responses[0].partition_responses[0];
         match ErrorCode::from(answer.error_code) {
             ErrorCode::NONE => {
-                let fitting = self.offset..=self.offset + self.in_doubt;
+                let fitting = self.offset..=self.offset + self.maybe_appended;
                 assert!(fitting.contains(&answer.base_offset), "appended once, in order: {answer:?}");
-                (self.offset, self.in_doubt) = (answer.base_offset + 1, 0);
+                (self.offset, self.maybe_appended) = (answer.base_offset + 1, 0);
                 Sent::Appended
             }
-            // A follower that gets no turn holds up what was appended, and is not in sync for a while.
+            // A follower without processor time holds up the record, and is out of sync for a while.
             ErrorCode::NOT_ENOUGH_REPLICAS => Sent::Again,
-            error if IN_DOUBT.contains(&error) => {
-                self.in_doubt += 1;
+            error if MAYBE_APPENDED.contains(&error) => {
+                self.maybe_appended += 1;
                 Sent::Again
             }
             ErrorCode::NOT_LEADER_OR_FOLLOWER if answer.current_leader.leader_id == -1 => {
-                // Its wait ended between the vote of this node and the new leader's first word, or the election took
-                // longer than the wait.
-                self.in_doubt += 1;
+                // Its wait ended between the vote of this node and the new leader's first message, or the election
+                // took longer than the wait.
+                self.maybe_appended += 1;
                 self.leader = wait_for(cluster, "a leader is known", || {
                     Some(leaders(client)[0].0).filter(|known| *known > 0)
                 });
@@ -261,17 +265,17 @@ impl Follower {
     }
 }
 
-/// What became of a record.
+/// The outcome of a record.
 enum Sent {
     Appended,
     Again,
-    /// `is_early`: without the next leader, and before the node had waited for long enough.
+    /// `is_early`: the answer lacks the next leader, and the node has not waited for long enough.
     Refused {
         is_early: bool,
     },
 }
 
-/// Has a node lead the first partition.
+/// Makes a node the leader of the first partition.
 fn transfer(cluster: &Cluster, to: i32) {
     let output = Command::new(binary())
         .args(["cluster", "transfer", TOPIC, "0", &to.to_string(), "--bootstrap", &cluster.bootstrap()])
@@ -280,7 +284,7 @@ fn transfer(cluster: &Cluster, to: i32) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The coordinator of the group, where the others of `not` see it.
+/// The coordinator of the group, as nodes other than `not` report it.
 fn coordinator(cluster: &Cluster, not: Option<i32>) -> i32 {
     let asked = cluster.ids().into_iter().find(|node| Some(*node) != not).expect("there are three");
     let mut client = connect(cluster, asked);
@@ -295,7 +299,7 @@ fn commit(cluster: &Cluster, node: i32, offset: i64) {
     wait_for(cluster, "a commit", || client.commit(GROUP, TOPIC, 0, offset).ok());
 }
 
-/// What a coordinator is asked while it is stopped, it answers as soon as it goes on: others have committed meanwhile.
+/// A stopped coordinator answers requests of that time as soon as it resumes. Other nodes have committed meanwhile.
 #[test]
 fn a_coordinator_that_was_stopped_answers_no_offset_that_others_have_overtaken() {
     let (cluster, _runtime) = start(Setup::new("cluster-stopped-coordinator", System::Mainstem));
@@ -330,18 +334,18 @@ fn a_coordinator_that_was_stopped_answers_no_offset_that_others_have_overtaken()
     assert!(answered > 0, "no coordinator was asked for what it had in memory");
 }
 
-/// The same of what it says of groups and transactions: another coordinator has deleted one and ended the other meanwhile.
+/// The same for groups and transactions: another coordinator has deleted a group and ended a transaction meanwhile.
 #[test]
 fn a_coordinator_that_was_stopped_describes_nothing_that_others_have_overtaken() {
     let (cluster, runtime) = start(Setup::new("cluster-stopped-groups", System::Mainstem));
     let mut client = connect(&cluster, 1);
-    // The coordinator, and a transactional id of the same node.
+    // The coordinator of the group, and a transactional id with the same coordinator.
     let (old, id) = wait_for(&cluster, "a coordinator of both", || {
         let old = client.find_coordinator(GROUP).ok()?;
         let mut ids = (0..100).map(|number| format!("tx-{number}"));
         let id = ids.find(|id| Some(old) == transaction_coordinator(&cluster, &mut client, id, None));
         if id.is_none() {
-            // Each node has some, unless one was slow and has lost its place. It is looked again whether it has that now.
+            // Each node has some, unless one was slow and has lost its leaderships. Preferred leaders are elected again then.
             let admin = Admin::new(cluster.client());
             let _ = runtime.block_on(admin.elect_leaders(Election::Preferred, None));
         }
@@ -415,7 +419,7 @@ fn a_coordinator_that_was_stopped_describes_nothing_that_others_have_overtaken()
     });
 }
 
-/// What a node says of the group and of a transactional id: error, state, and whether it lists it.
+/// A node's answers about the group and a transactional id: error, state, and whether it lists it.
 fn describe(client: &mut Client, id: &str) -> (i16, String, bool, i16, String, bool) {
     let request = DescribeGroupsRequest { groups: vec![GROUP.into()], ..Default::default() };
     let response = client.call(&request, 5);

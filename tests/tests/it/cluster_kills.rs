@@ -1,10 +1,11 @@
-//! `kill -9`, pauses and partitions of any nodes of a cluster under load: what was acknowledged is on every replica, once, in
-//! order, at its offset, and committed offsets never go back. A rolling restart is no error to real clients.
+//! `kill -9`, pauses and partitions of any nodes of a cluster under load. Acknowledged records are on every replica,
+//! once, in order, at their offsets, and committed offsets never go back. Real clients see no error during a rolling
+//! restart.
 //!
-//! Producers with acks=all and idempotence, members of groups that commit and transactional loops go on over all
-//! faults: our own client's, and those of real clients. What they do and see is a history, which the checker of the
-//! simulator judges. `TEST_CLUSTER_ROUNDS` is the number of rounds, `TEST_SEED` repeats a run's choices (not its timing),
-//! `TEST_CLUSTER_SYSTEM=kafka` runs Apache Kafka in the place of our nodes.
+//! Producers with acks=all and idempotence, members of groups that commit, and transactional loops run over all
+//! faults: those of our own client, and real clients. Their operations and results form a history, which the checker
+//! of the simulator judges. `TEST_CLUSTER_ROUNDS` is the number of rounds, `TEST_SEED` repeats a run's choices (not
+//! its timing), `TEST_CLUSTER_SYSTEM=kafka` runs Apache Kafka in place of our nodes.
 
 pub(crate) mod clients;
 pub(crate) mod faults;
@@ -27,13 +28,13 @@ use faults::{Fault, Pauses};
 use load::{Others, TOPICS, assert_no_actor_has_failed, start_actors};
 use run::Run;
 
-/// Rounds unless `TEST_CLUSTER_ROUNDS` says otherwise.
+/// The default of `TEST_CLUSTER_ROUNDS`.
 const ROUNDS: u64 = 20;
-/// One with pauses and partitions, which are noticed by time-outs.
+/// Other rounds for one with pauses and partitions, which nodes notice by timeouts.
 const OTHERS_FOR_ONE_PARTITION: u64 = 2;
-/// One of each kind of fault with real clients, whose programs take their time to start and wait for time-outs of their own.
+/// Other rounds for one with each kind of fault and real clients. Their programs start slowly and wait for timeouts of their own.
 const OTHERS_FOR_ONE_OF_EACH: u64 = 20;
-/// Rounds with the same cluster, all of whose history is kept in memory.
+/// Rounds with the same cluster, whose history is all in memory.
 const ROUNDS_OF_A_CLUSTER: u64 = 50;
 
 fn number_from(variable: &str) -> Option<u64> {
@@ -41,12 +42,12 @@ fn number_from(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text}")))
 }
 
-/// A part of the rounds that are asked for.
+/// A share of the rounds asked for.
 fn rounds(others_for_one: u64) -> u64 {
     number_from("TEST_CLUSTER_ROUNDS").unwrap_or(ROUNDS).div_ceil(others_for_one)
 }
 
-/// Rounds with real clients in which each of these kinds comes once at least.
+/// Rounds with real clients in which each of these kinds comes at least once.
 fn rounds_of_each(kinds: &[Fault]) -> u64 {
     kinds.len() as u64 * rounds(OTHERS_FOR_ONE_OF_EACH)
 }
@@ -81,7 +82,7 @@ fn what_real_clients_had_acknowledged_survives_kills_beside_their_transactional_
 #[test]
 fn what_real_clients_had_acknowledged_survives_pauses_and_partitions() {
     let clients = installed(&RealClient::OF_ALL_FAULTS);
-    // Transactional loops only where it takes long: a fault may keep them for as long as their transactions last.
+    // Transactional loops only in long runs: a fault may hold them up for as long as their transactions last.
     let looping = if is_long() { clients.clone() } else { Vec::new() };
     let others = Others { clients, looping };
     if !others.clients.is_empty() {
@@ -90,8 +91,8 @@ fn what_real_clients_had_acknowledged_survives_pauses_and_partitions() {
     }
 }
 
-/// One node after the other stops in order and starts again, when `/health` says that it may: each record of the producers
-/// is acknowledged, and no call of the members fails.
+/// One node after the other stops in order and starts again, when `/health` says that it may. Each record of the
+/// producers is acknowledged, and no call of the members fails.
 #[test]
 fn a_rolling_restart_is_no_error_to_real_clients() {
     let others = Others { clients: installed(&RealClient::OF_ALL_FAULTS), looping: Vec::new() };
@@ -111,7 +112,7 @@ fn random() -> Rng {
     Rng(mainstem_testkit::seed())
 }
 
-/// So many rounds, with real clients beside our own.
+/// Runs so many rounds, with real clients beside our own.
 fn run_rounds(setup: Setup, others: &Others, rounds: u64) {
     let mut rng = random();
     for begun in (0..rounds).step_by(ROUNDS_OF_A_CLUSTER as usize) {

@@ -1,5 +1,5 @@
-//! A node comes back without files of what it has acknowledged, while another one was cut off: nothing is lost, since it neither leads nor
-//! votes for one that lacks what it had.
+//! A node comes back without files of acknowledged records, while another one was cut off. Nothing is lost: the node
+//! neither leads, nor votes for a node that lacks those records.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use mainstem_tests::wait::{eventually, within};
 use tokio::runtime::Runtime;
 
 const TOPIC: &str = "t";
-/// A topic whose leaders the two nodes that are left elect, as they would those of the other one.
+/// A topic whose leaders the remaining two nodes elect, as they would those of the other topic.
 const OTHER: &str = "other";
 const OTHER_PARTITIONS: i32 = 4;
 const RECORDS: i64 = 200;
-/// An election, on a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest wait for an election, on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Harm to the files.
+/// Damage to the files.
 #[derive(Debug, Clone, Copy)]
 enum Harm {
     SegmentRemoved,
@@ -51,7 +51,7 @@ fn leader(cluster: &Cluster, runtime: &Runtime) -> Option<i32> {
     topic.partitions[0].leader
 }
 
-/// Writes records to a partition, each when the one before it is acknowledged.
+/// Writes records to a partition, each after the acknowledgement of the last one.
 fn write(cluster: &Cluster, runtime: &Runtime, topic: &str, partition: i32, count: i64) {
     let producer = {
         let _context = runtime.enter();
@@ -98,12 +98,12 @@ fn check(harm: Harm) {
     harm.befall(&partition_dir(&cluster, harmed));
     cluster.heal();
     cluster.start_node(harmed);
-    // These two are a majority: of what neither lacks they elect leaders.
+    // These two are a majority. They elect leaders of partitions of which neither lacks records.
     (0..OTHER_PARTITIONS).for_each(|partition| write(&cluster, &runtime, OTHER, partition, 10));
     cluster.start_node(leads);
     runtime.block_on(cluster.wait_until_in_sync(TOPIC));
     for node in cluster.ids() {
-        within(PATIENCE, "all records on each node", || {
+        within(TIMEOUT, "all records on each node", || {
             (records(&cluster, node) == RECORDS as usize).then_some(())
         });
         let metrics = cluster.http(node, "/metrics");

@@ -1,4 +1,4 @@
-//! What operators see of nodes: metrics under Kafka's names, whether a node may be restarted, how many may be gone.
+//! The operator's view of nodes: metrics under Kafka's names, whether a node may be restarted, and how many nodes may be away.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -27,19 +27,19 @@ const PARTITIONS: i32 = 6;
 const ALONE: &str = "alone";
 /// A topic all of whose replicas have to be in sync.
 const STRICT: &str = "strict";
-/// Made while nodes are away.
+/// A topic created while nodes are away.
 const CREATED_WITHOUT: &str = "created-without";
 /// A topic with fewer replicas than nodes.
 const SPREAD: &str = "spread";
-/// For an election, a session that runs out, and what a slow machine adds.
+/// The longest wait for an election and the end of a session, on a slow machine.
 const SEEN_MAX: Duration = Duration::from_secs(60);
-/// How often a group looks whether it has read all, where nothing comes.
+/// The interval at which an idle group checks whether it has read all.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// From the last record that was written until a group has read all.
+/// The longest time from the last record until a group has read all.
 const READ_MAX: Duration = Duration::from_secs(120);
-/// `replica.lag.time.max.ms`, and so long a node that sleeps does not count as dead.
+/// `replica.lag.time.max.ms`. A node that sleeps counts as alive for as long.
 const LAG_MAX: Duration = Duration::from_secs(10);
-/// Records that a node that sleeps misses.
+/// Records that a sleeping node misses.
 const MISSED: i64 = 25;
 
 const ACTIVE: &str = "kafka_controller_kafkacontroller_activecontrollercount";
@@ -103,7 +103,7 @@ fn sum(cluster: &Cluster, nodes: &[i32], sample: &str) -> i64 {
     nodes.iter().map(|node| Scrape::of(cluster, *node).get(sample)).sum()
 }
 
-/// Looks again until metrics have these sums over all nodes that live.
+/// Waits until metrics have these sums over all running nodes.
 #[track_caller]
 fn await_sums(cluster: &Cluster, nodes: &[i32], expected: &[(&str, i64)]) {
     let deadline = Instant::now() + SEEN_MAX;
@@ -121,13 +121,13 @@ fn await_sums(cluster: &Cluster, nodes: &[i32], expected: &[(&str, i64)]) {
     }
 }
 
-/// Looks again until `/health` of a node says that it may be stopped.
+/// Waits until `/health` of a node says that it may be stopped.
 #[track_caller]
 fn await_may_stop(cluster: &Cluster, node: i32) {
     await_health(cluster, node, |health| health["may_stop"] == true);
 }
 
-/// Looks again until `/health` of a node says that it may not be stopped, for one of these reasons.
+/// Waits until `/health` of a node says that it may not be stopped, for one of these reasons.
 #[track_caller]
 fn await_reason(cluster: &Cluster, node: i32, reasons: &[&str]) {
     await_health(cluster, node, |health| {
@@ -149,7 +149,7 @@ fn await_health(cluster: &Cluster, node: i32, is_so: impl Fn(&Value) -> bool) {
     }
 }
 
-/// Leader and first replica of each partition, as the cluster says.
+/// Leader and first replica of each partition, by the cluster.
 fn leaders(cluster: &Cluster, runtime: &Runtime) -> Vec<(Option<i32>, i32)> {
     let topic = runtime.block_on(Admin::new(cluster.client()).topic(TOPIC)).expect("it is there");
     topic.partitions.iter().map(|one| (one.leader, one.replicas[0])).collect()
@@ -163,7 +163,7 @@ fn await_leader(cluster: &Cluster, runtime: &Runtime, partition: usize, nodes: &
     })
 }
 
-/// Waits until a node says of itself, and it alone, that it is the controller.
+/// Waits until this node, and it alone, reports that it is the controller.
 #[track_caller]
 fn controller(cluster: &Cluster, nodes: &[i32]) -> i32 {
     eventually("one controller", || {
@@ -193,7 +193,7 @@ fn await_isr(cluster: &Cluster, runtime: &Runtime, partition: usize, nodes: &[i3
     }
 }
 
-/// A replica may lag for ten minutes. Those of a node that is fenced, and one that its own node cannot use, are gone before.
+/// A replica may lag for ten minutes. Replicas of a fenced node, and one that its own node cannot use, leave the ISR before.
 #[test]
 fn replicas_that_are_known_to_be_gone_are_out_of_sync_at_once() {
     let setup = Setup::new("cluster-isr", System::Mainstem)
@@ -214,7 +214,7 @@ fn replicas_that_are_known_to_be_gone_are_out_of_sync_at_once() {
     (0..2).for_each(|partition| await_isr(&cluster, &runtime, partition, &all));
     all.iter().for_each(|node| await_may_stop(&cluster, *node));
 
-    // One of its logs is not what it was left as: that partition alone is offline there.
+    // One of its logs is damaged: that partition alone is offline there.
     cluster.stop(gone);
     let mut dirs = cluster.log_dirs(gone).into_iter().map(|dir| dir.join(format!("{TOPIC}-0")));
     let dir = dirs.find(|dir| dir.exists()).expect("it has a replica");
@@ -245,13 +245,13 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
     );
     assert_eq!(sum(&cluster, &all, UNCLEAN), 0);
     let shrinks = sum(&cluster, &all, SHRINKS);
-    // A machine that is slower may have had a node lag for so long.
+    // On a slower machine a node may have lagged for that long.
     assert!(shrinks == 0 || begun.elapsed() >= LAG_MAX, "{shrinks} shrinks after {:?}", begun.elapsed());
     let elections = sum(&cluster, &all, ELECTIONS);
     assert!(elections >= count, "{elections} elections of {count} leaders");
     all.iter().for_each(|node| await_reason(&cluster, *node, &["strict-0 has only 2 other"]));
 
-    // The controller sleeps: what it misses is a lag, until it counts as dead.
+    // The controller sleeps. Records that it misses are a lag, until it counts as dead.
     let gone = controller(&cluster, &all);
     let lost = leaders(&cluster, &runtime).iter().filter(|(leader, _)| *leader == Some(gone)).count() as i64;
     let (index, (leader, _)) = (0..)
@@ -282,7 +282,7 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
         &[
             (LED, count + 3),
             (UNDER_REPLICATED, count + 1),
-            // Those of one replica need that one.
+            // Partitions with one replica need it.
             (AT_MIN, count + 2),
             (UNDER_MIN, 1),
             // The one partition that has no other replica.
@@ -291,7 +291,7 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
             (FENCED, 2),
         ],
     );
-    // Where all three are wanted, acks=all is refused, and nothing else.
+    // Where all three replicas are required, acks=all is refused, and nothing else.
     let strict = || {
         let found = runtime.block_on(Admin::new(cluster.client()).topic(STRICT)).expect("it is there");
         (found.partitions[0].leader.filter(|leader| left.contains(leader)), found.partitions[0].replicas[0])
@@ -310,7 +310,7 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
             }
         }
     });
-    // Leaders count them when they next look at their followers.
+    // Leaders count them at their next look at their followers.
     eventually("a shrink of each partition", || {
         (sum(&cluster, &left, SHRINKS) - shrinks >= count).then_some(())
     });
@@ -325,7 +325,7 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
         let leaders = leaders(cluster, &runtime);
         leaders.iter().filter(|(leader, preferred)| *leader != Some(*preferred)).count() as i64
     };
-    // Two of six cannot be led by the first of their replicas, nor can the one that has no other.
+    // Two of six cannot be led by their first replicas, and the one with a single replica cannot be led at all.
     eventually("partitions that are not led by the first of their replicas", || {
         let (leader, preferred) = strict();
         let found = (not_preferred(&cluster), sum(&cluster, &left, IMBALANCE));
@@ -349,7 +349,7 @@ fn metrics_and_health_follow_a_node_that_leaves_and_comes_back() {
     runtime.block_on(Admin::new(cluster.client()).delete_topic(STRICT)).expect("it is deleted");
     all.iter().for_each(|node| await_may_stop(&cluster, *node));
 
-    // A partition that is given to another node makes that one its preferred leader.
+    // A leader that is chosen by a transfer becomes the preferred leader of its partition.
     let (leader, _) = leaders(&cluster, &runtime)[0];
     let to = all.iter().copied().find(|node| Some(*node) != leader).expect("three nodes");
     let output = Command::new(binary())
@@ -384,7 +384,7 @@ fn five_replicas_on_five_nodes_go_on_without_two() {
         Producer::new(ProducerConfig::new(cluster.client())).expect("the settings agree")
     };
     let mut acknowledged: i64 = 0;
-    // One after the other, so that the order of values is known.
+    // One record after the other, so that the order of values is known.
     let mut send = |count: i64| {
         for _ in 0..count {
             let record = Record::new(TOPIC, acknowledged.to_string()).partition(0);
@@ -394,7 +394,7 @@ fn five_replicas_on_five_nodes_go_on_without_two() {
         }
     };
     send(100);
-    // The leader, and the next one.
+    // The leader, and the one after it.
     let mut gone = BTreeSet::new();
     for _ in 0..2 {
         let living: Vec<_> = cluster.ids().into_iter().filter(|node| !gone.contains(node)).collect();
@@ -417,7 +417,7 @@ fn five_replicas_on_five_nodes_go_on_without_two() {
     await_records(&cluster, CREATED_WITHOUT, &values);
 }
 
-/// Creates a topic with replicas on nodes that are away, once the cluster has seen that they are; what it writes to it.
+/// Creates a topic with replicas on fenced nodes, and writes to it. Returns the values.
 fn create_and_write_with_fenced_nodes(cluster: &Cluster, runtime: &Runtime, left: &[i32]) -> Vec<Vec<u8>> {
     await_sums(cluster, left, &[(FENCED, 2 * left.len() as i64)]);
     let admin = Admin::new(cluster.client());
@@ -434,7 +434,7 @@ fn create_and_write_with_fenced_nodes(cluster: &Cluster, runtime: &Runtime, left
         assert_eq!(outcome.expect("three of five are enough").offset, Some(offset));
     }
     runtime.block_on(producer.close());
-    // When a leader begins, all replicas may still be in sync.
+    // A new leader may still have all replicas in its ISR.
     eventually("who is away is not in sync", || {
         let found = runtime.block_on(admin.topic(CREATED_WITHOUT)).expect("it is there");
         let partition = &found.partitions[0];
@@ -445,8 +445,8 @@ fn create_and_write_with_fenced_nodes(cluster: &Cluster, runtime: &Runtime, left
     values
 }
 
-/// Waits until the files of all nodes have these records of partition 0, in order and from offset 0: a node counts as in
-/// sync for as long as it may lag.
+/// Waits until the files of all nodes have these records of partition 0, in order and from offset 0. The ISR is no
+/// proof: it keeps a node for as long as it may lag.
 #[track_caller]
 fn await_records(cluster: &Cluster, topic: &str, values: &[Vec<u8>]) {
     let expected: Vec<_> = (0..).zip(values.iter().cloned()).collect();
@@ -465,13 +465,13 @@ fn await_records(cluster: &Cluster, topic: &str, values: &[Vec<u8>]) {
     }
 }
 
-/// The nodes that a node names to clients.
+/// The nodes that a node reports to clients.
 fn named_by(cluster: &Cluster, node: i32) -> BTreeSet<i32> {
     let request = MetadataRequest { topics: Some(Vec::new()), ..MetadataRequest::default() };
     connect(cluster, node).call(&request, 12).brokers.iter().map(|broker| broker.node_id).collect()
 }
 
-/// Looks again until a node names these nodes to clients.
+/// Waits until a node reports these nodes to clients.
 #[track_caller]
 fn await_named(cluster: &Cluster, node: i32, expected: &[i32]) {
     let expected: BTreeSet<_> = expected.iter().copied().collect();
@@ -489,7 +489,7 @@ fn cut_off(cluster: &Cluster, node: i32) {
     }
 }
 
-/// A metadata leader that falls silent does not end its links: no answer comes, and no error either, until they are given up
+/// A silent metadata leader does not end its links: no answer comes, and no error either, until the others close them
 /// after 10 s. No node waits for that.
 #[test]
 fn nodes_go_on_without_an_answer_of_a_metadata_leader_that_is_cut_off() {
@@ -503,16 +503,16 @@ fn nodes_go_on_without_an_answer_of_a_metadata_leader_that_is_cut_off() {
     let left: Vec<_> = all.iter().copied().filter(|node| *node != leader).collect();
     let said_before: Vec<_> = left.iter().map(|node| cluster.log(*node).len()).collect();
     cut_off(&cluster, leader);
-    // An election of up to 3 s, and a session of 1 s from there.
+    // An election of up to 3 s, and a session of 1 s after it.
     left.iter().for_each(|node| await_named(&cluster, *node, &left));
     let said = left.iter().zip(&said_before).map(|(node, begin)| cluster.log(*node).split_off(*begin));
-    // Nodes that have given up a link by then may have waited for that, unless the machine gave them no turn.
+    // A node that has closed a link by then may have waited for that, unless it got no processor time.
     let waited = said.into_iter().filter(|log| log.contains("nothing came for")).count();
     figure("one_and_nodes_that_waited", 1.0 + waited as f64);
     cluster.heal();
     all.iter().for_each(|node| await_named(&cluster, *node, &all));
 
-    // One that is cut off cannot know who has come back: clients that it alone would be named to would never find another.
+    // A node that is cut off cannot know which nodes are back. Clients to which it reports only itself would never find another one.
     let leader = controller(&cluster, &all);
     let gone = all.iter().copied().find(|node| *node != leader).expect("three nodes");
     let left: Vec<_> = all.iter().copied().filter(|node| *node != gone).collect();
@@ -522,13 +522,13 @@ fn nodes_go_on_without_an_answer_of_a_metadata_leader_that_is_cut_off() {
     await_named(&cluster, leader, &all);
 }
 
-/// One node after the other stops in order and starts again, when `/health` says that it may: a producer and a group notice
-/// nothing of it that they would have to report.
+/// One node after the other stops in order and starts again, when `/health` says that it may. A producer and a group
+/// see no error.
 #[test]
 fn a_rolling_restart_is_no_error_to_clients() {
     let setup = Setup::new("cluster-rolling", System::Mainstem).set("auto.create.topics.enable", true);
     let (mut cluster, runtime) = start(setup, &[replicated(3, 3)]);
-    // A topic that any node is asked for comes to be, with as many replicas as all of its kind.
+    // A topic is created when any node is asked for it, with the default number of replicas.
     for node in cluster.ids() {
         let name = format!("automatic-{node}");
         let topics = vec![MetadataRequestTopic { name: Some(name.as_str().into()), ..Default::default() }];
@@ -542,7 +542,7 @@ fn a_rolling_restart_is_no_error_to_clients() {
         assert_eq!(created.partitions[0].replicas.len(), 3, "{created:?}");
     }
     let is_over = Arc::new(AtomicBool::new(false));
-    // How many records there are, once it is known.
+    // The number of records, once it is known.
     let total = Arc::new(AtomicU64::new(u64::MAX));
     let sent = {
         let (config, is_over) = (ProducerConfig::new(cluster.client()), is_over.clone());
@@ -605,6 +605,6 @@ fn a_rolling_restart_is_no_error_to_clients() {
     let (sent, slowest) = runtime.block_on(sent).expect("the producer");
     let values = runtime.block_on(read).expect("the group");
     assert!(values.iter().copied().eq(0..sent), "{} of {sent} records were read", values.len());
-    // Leadership is handed over: an acknowledgement does not wait for a restart, nor for an election.
+    // Leadership is handed over: no acknowledgement waits for a restart or an election.
     figure("slowest_acknowledgement_by_restart", slowest.div_duration_f64(longest));
 }

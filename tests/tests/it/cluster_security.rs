@@ -1,5 +1,5 @@
-//! Three nodes whose links are encrypted and authenticated: who does not belong is refused at both ends and takes part in
-//! nothing, and clients are authorised as themselves whichever node they ask.
+//! Three nodes whose links are encrypted and authenticated. A peer that is no node is refused at both ends and takes
+//! part in nothing. Clients are authorised as themselves, whichever node they ask.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,9 +15,9 @@ use mainstem_tests::broker::binary;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How long a node may take to start, also on a busy machine.
+/// The longest wait for a node's start, also on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// How long a line of a log may take.
+/// The longest wait for a line of a log.
 const SAID_MAX: Duration = Duration::from_secs(60);
 
 const PLAIN: &str = "org.apache.kafka.common.security.plain.PlainLoginModule required";
@@ -25,10 +25,10 @@ const SCRAM: &str = "org.apache.kafka.common.security.scram.ScramLoginModule req
 
 type Settings = BTreeMap<String, String>;
 
-/// The nodes 1, 2 and 3, two authorities, and what all nodes have in common.
+/// The nodes 1, 2 and 3, two authorities, and the settings of all nodes.
 struct Nodes {
     home: TempDir,
-    /// Of clients and of the other nodes.
+    /// The ports for clients and for other nodes, by node.
     ports: BTreeMap<u16, (u16, u16)>,
     common: Settings,
     running: BTreeMap<u16, Child>,
@@ -46,7 +46,7 @@ fn succeed(command: &mut Command) -> String {
 }
 
 impl Nodes {
-    /// With authorities; `settings` are those of all nodes.
+    /// Creates authorities; `settings` are those of all nodes.
     fn new(settings: &[(&str, &str)]) -> Nodes {
         let home = tempfile::tempdir().expect("a directory can be made");
         let ports: BTreeMap<u16, _> = (1..=3).map(|id| (id, (port(), port()))).collect();
@@ -59,7 +59,7 @@ impl Nodes {
             succeed(&mut cert);
         }
         for id in 1..=3 {
-            // The administrator is there from the first start on, as `kafka-storage format --add-scram` makes it.
+            // The administrator exists from the first start on, as `kafka-storage format --add-scram` creates it.
             fs::create_dir_all(nodes.dir(id)).expect("a directory can be made");
             let file = "bootstrap.checkpoint";
             fs::copy(nodes.path("own/data").join(file), nodes.dir(id).join(file)).expect("it is there");
@@ -92,7 +92,7 @@ impl Nodes {
         self.path(&format!("node-{id}"))
     }
 
-    /// Starts a node, with settings of its own over the common ones. What comes back receives its ready line.
+    /// Starts a node, with settings of its own over the common ones. The channel gets its ready line.
     fn start_with(&mut self, id: u16, own: &Settings) -> mpsc::Receiver<Value> {
         let (clients, nodes) = self.ports[&id];
         let mut settings = self.common.clone();
@@ -123,7 +123,7 @@ impl Nodes {
         ready
     }
 
-    /// Starts it as one of the nodes, and waits until it is ready.
+    /// Starts a node with the common settings, and waits until it is ready.
     fn start(&mut self, id: u16) {
         let ready = self.start_with(id, &Settings::new());
         self.await_ready(id, &ready);
@@ -146,7 +146,7 @@ impl Nodes {
         fs::read_to_string(self.log_path(id)).unwrap_or_default()
     }
 
-    /// Waits until a node has said something after its first `behind` bytes.
+    /// Waits for a line of a node's log behind its first `behind` bytes.
     #[track_caller]
     fn await_line(&self, id: u16, behind: usize, parts: &[&str]) {
         let deadline = Instant::now() + SAID_MAX;
@@ -161,7 +161,7 @@ impl Nodes {
         }
     }
 
-    /// Waits for as long as node 1 needs to say that it sends nothing to node 3, whether it does or not.
+    /// Waits for as long as node 1 needs to report that it sends nothing to node 3, whether it does or not.
     fn await_silence(&self, behind: usize) {
         let deadline = Instant::now() + Duration::from_millis(2_500);
         let is_said =
@@ -171,7 +171,7 @@ impl Nodes {
         }
     }
 
-    /// Whether a text is in the metadata log of a node.
+    /// Returns true if the metadata log of a node has a text.
     fn has(&self, id: u16, text: &str) -> bool {
         let files = fs::read_dir(self.dir(id).join("__cluster_metadata-0")).expect("it is there");
         let mut files =
@@ -193,7 +193,7 @@ impl Nodes {
         command
     }
 
-    /// What a node says of the cluster. Asks again while there is no metadata leader: the tool fails then.
+    /// The status of the cluster, by a node. It asks again while there is no metadata leader, since the tool fails then.
     #[track_caller]
     fn status(&self, id: u16, user: &str) -> Value {
         let deadline = Instant::now() + SAID_MAX;
@@ -208,12 +208,12 @@ impl Nodes {
         }
     }
 
-    /// The salt and the iterations that a user is shown by SCRAM at the controllers' listener of a node, in clear.
+    /// The salt and the iterations that the controllers' listener of a node shows for a SCRAM user, in clear.
     fn salt_of(&self, id: u16, user: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.ports[&id].1)).expect("it listens");
         stream.set_read_timeout(Some(SAID_MAX)).expect("it can be set");
         let mut ask = |key: i16, body: &[u8]| {
-            // The version is 1, the correlation id 0, and there is no client id.
+            // The version is 1, the correlation id 0, and the client id null.
             let mut request = Vec::new();
             request.extend(key.to_be_bytes());
             request.extend(1_i16.to_be_bytes());
@@ -251,16 +251,17 @@ impl Nodes {
         }
     }
 
-    /// Starts node 3 as one that does not belong: it is refused, nodes say why, and it takes part in nothing. `said` are the lines of nodes.
+    /// Starts node 3 with settings that make it no node of the cluster. It is refused, the nodes report why, and it takes part in
+    /// nothing. `said` are lines of the nodes' logs.
     #[track_caller]
-    fn refuses(&mut self, user: &str, as_stranger: &Settings, said: &[(u16, &[&str])]) {
+    fn refuses(&mut self, user: &str, own: &Settings, said: &[(u16, &[&str])]) {
         self.await_leader_of_others(user);
         let (here, there) = (self.log(1).len(), self.log(3).len());
-        let ready = self.start_with(3, as_stranger);
+        let ready = self.start_with(3, own);
         for (id, parts) in said {
             self.await_line(*id, if *id == 3 { there } else { here }, parts);
         }
-        // What is said now is for nodes alone.
+        // Records from now on are for nodes alone.
         let secret = format!("for-nodes-alone-{}", self.log(3).len());
         succeed(&mut self.tool(1, user, &["topic", "create", &secret, "--replication-factor", "2"]));
         let deadline = Instant::now() + SAID_MAX;
@@ -268,11 +269,11 @@ impl Nodes {
             assert!(Instant::now() < deadline, "nodes do not know of the topic");
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Until the others would have said something to it, if they believed it.
+        // This is long enough for the others to send it something, if they trusted it.
         self.await_silence(here);
         assert_eq!(ready.try_recv().ok(), None, "it is ready");
-        assert!(!self.has(3, &secret), "a stranger has got the metadata");
-        // One of both may have taken over from the other meanwhile: a busy machine may not give one of them a turn.
+        assert!(!self.has(3, &secret), "an unauthenticated peer has got the metadata");
+        // One of both may have taken over from the other, if a busy machine gave one of them no processor time.
         self.await_leader_of_others(user);
         let log = self.log(3);
         let own = log.get(there..).unwrap_or_default();
@@ -297,7 +298,7 @@ fn setting(key: &str, value: impl Into<String>) -> Settings {
 impl Drop for Nodes {
     fn drop(&mut self) {
         for (id, child) in &mut self.running {
-            // It may have ended.
+            // The node may have ended.
             let _ = child.kill();
             let _ = child.wait();
             if std::thread::panicking() {
@@ -403,13 +404,13 @@ fn nodes_by_passwords_over_tls_keep_out_who_does_not_belong() {
             (3, &["no link to", "User:mallory may not act as a node"]),
         ],
     );
-    // A stranger that asks in clear.
+    // An unauthenticated peer without TLS.
     let mut open = TcpStream::connect(("127.0.0.1", nodes.ports[&1].1)).expect("it listens");
     open.write_all(b"\0\0\0\x04MSF1").expect("it can be written");
     let mut answer = Vec::new();
     // The connection may be reset.
     let _ = open.read_to_end(&mut answer);
-    assert!(!answer.windows(7).any(|part| part == b"Founded"), "a stranger is answered");
+    assert!(!answer.windows(7).any(|part| part == b"Founded"), "an unauthenticated peer is answered");
     nodes.await_line(1, 0, &["refused", "is not TLS"]);
 
     nodes.start(3);
@@ -417,7 +418,8 @@ fn nodes_by_passwords_over_tls_keep_out_who_does_not_belong() {
     assert_eq!(status["nodes"].as_array().map(Vec::len), Some(3), "{status}");
 }
 
-/// Whichever node leads the metadata, those of another one are neither its own nor set without a look at that node's listeners.
+/// Settings of one node do not apply to another, whichever node leads the metadata, and they are checked against the listeners of their
+/// own node.
 fn each_node_has_settings_of_its_own(nodes: &Nodes) {
     const MECHANISMS: &str = "listener.name.clients.sasl.enabled.mechanisms";
     let both = format!("{MECHANISMS}=SCRAM-SHA-512,SCRAM-SHA-256");
@@ -425,7 +427,7 @@ fn each_node_has_settings_of_its_own(nodes: &Nodes) {
         let node = format!("broker/{id}");
         run(&mut nodes.tool(id, "admin", &[&["config", "set", &node][..], changes].concat()))
     };
-    // What its properties say is there as well.
+    // The settings of its properties are there as well.
     let own = |id: u16| {
         let all = succeed(&mut nodes.tool(id, "admin", &["config", "get", &format!("broker/{id}")]));
         all.lines().filter(|line| line.contains("DYNAMIC_BROKER_CONFIG")).collect::<Vec<_>>().join("\n")
@@ -442,7 +444,7 @@ fn each_node_has_settings_of_its_own(nodes: &Nodes) {
         }
         assert!(!own(id).contains("listener.name"), "{}", own(id));
     }
-    // A node shows what it has carried out, which may be a moment after it has heard of it.
+    // A node describes a setting when it has carried it out, which may be a moment after the answer.
     let await_own = |id: u16, is_set: bool| {
         let deadline = Instant::now() + SAID_MAX;
         while own(id).contains(MECHANISMS) != is_set {
@@ -451,7 +453,7 @@ fn each_node_has_settings_of_its_own(nodes: &Nodes) {
         }
     };
     for id in 1..=3 {
-        // The same as that of another node.
+        // The same as for another node.
         assert!(set(id, &[&both]).status.success(), "{id}");
         await_own(id, true);
     }
@@ -468,7 +470,7 @@ fn nodes_by_certificates_keep_out_other_certificates() {
         ("listener.name.controller.ssl.client.auth", "required"),
         ("super.users", "User:CN=node;User:ANONYMOUS"),
     ]);
-    // Users that no listener asks for are not passed over.
+    // A change of users is accepted although no listener asks for them.
     for id in 1..=3 {
         fs::remove_file(nodes.dir(id).join("bootstrap.checkpoint")).expect("it is there");
     }
@@ -513,7 +515,7 @@ fn nodes_by_scram_need_users_that_are_there_before_the_metadata() {
     succeed(&mut nodes.tool(2, "anonymous", &["topic", "create", "t", "--replication-factor", "3"]));
     let users = succeed(&mut nodes.tool(3, "anonymous", &["user", "list"]));
     assert!(users.contains("admin"), "the users of the file are those of the cluster: {users}");
-    // No node tells who is a user, not even after another start.
+    // No node reveals which users exist, not even after a restart.
     let shown = nodes.salt_of(1, "nobody");
     assert_ne!(shown, nodes.salt_of(1, "another"));
     for id in [2, 3] {
@@ -524,8 +526,8 @@ fn nodes_by_scram_need_users_that_are_there_before_the_metadata() {
     assert_eq!(nodes.salt_of(2, "nobody"), shown);
 }
 
-/// Certificates of another authority take the place of the old ones while all nodes serve: links that are there stay, and new
-/// ones have the new certificates at both ends.
+/// Certificates of another authority replace the old ones while all nodes serve. Existing links stay, and new ones
+/// have the new certificates at both ends.
 #[test]
 fn certificates_of_nodes_are_replaced_while_they_serve() {
     let mut nodes = Nodes::new(&[
@@ -548,7 +550,7 @@ fn certificates_of_nodes_are_replaced_while_they_serve() {
     let ready = nodes.start_with(3, &foreign);
     nodes.await_line(3, 0, &["TLS"]);
     assert!(ready.try_recv().is_err(), "it is ready");
-    // As a person does it: a new file in the place of the old one.
+    // The files are replaced as a person does it: by a rename.
     for (name, text) in [("own/ca.pem", both), ("own/node.pem", read(&nodes, "foreign/node.pem"))] {
         let new = nodes.path("new.pem");
         fs::write(&new, text).expect("it can be written");

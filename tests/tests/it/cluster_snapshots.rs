@@ -1,6 +1,6 @@
-//! Snapshots of a cluster's metadata against real nodes: each writes its own and gives up its log before them; one that was away
-//! while the others did goes on behind a snapshot of the leader; and whatever a node was doing when it was killed, all know the same
-//! afterwards, which is what was acknowledged.
+//! Snapshots of a cluster's metadata against real nodes. Each node writes its own and removes its log before them. A
+//! node that was away meanwhile resumes behind a snapshot of the leader. Whatever a node was doing when it was
+//! killed, all nodes have the same metadata afterwards: the acknowledged changes.
 //!
 //! `TEST_SEED` repeats the moments of the kills.
 
@@ -27,13 +27,13 @@ use tokio::runtime::Runtime;
 
 /// Bytes of records between two snapshots.
 const BYTES_BETWEEN: i64 = 4 << 10;
-/// A snapshot is due so long after the last one, too: when nothing changes any more, all nodes have one of the same end.
+/// The time after which a snapshot is due as well. When nothing changes any more, all nodes have one with the same end.
 const INTERVAL_MS: i64 = 1_000;
-/// Kills at moments of a seed.
+/// Kills, at moments that the seed chooses.
 const KILLS: usize = 20;
-/// What a busy machine may take to start a node, or to bring all nodes to the same.
+/// The longest wait for a node's start, or for equal metadata on all nodes, on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// How often a condition is looked at.
+/// The interval at which a condition is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// With users and rules in the metadata nodes need passwords and an authorizer; clients may do everything.
@@ -74,7 +74,7 @@ fn snapshots(cluster: &Cluster, node: i32) -> Vec<SnapshotFile> {
     SnapshotFile::list(&RealStorage, &metadata_dir(cluster, node)).expect("the directory is there")
 }
 
-/// The values of a snapshot's records. What is in files of the same end is the same on all nodes, but for their times.
+/// The values of a snapshot's records. Files with the same end are equal on all nodes, but for their times.
 fn values(file: &SnapshotFile) -> Vec<Vec<u8>> {
     let batches = read_file(&file.path);
     assert!(batches.len() >= 2 && batches[0].is_control, "{}: no header", file.path.display());
@@ -82,7 +82,7 @@ fn values(file: &SnapshotFile) -> Vec<Vec<u8>> {
     batches.iter().flat_map(|batch| batch.records()).map(|(_, value)| value).collect()
 }
 
-/// The segments of a node by their first offsets, in order.
+/// The segments of a node by their base offsets, in order.
 fn segments(cluster: &Cluster, node: i32) -> BTreeMap<i64, PathBuf> {
     let entries = fs::read_dir(metadata_dir(cluster, node)).expect("the directory is there");
     let segment = |path: PathBuf| {
@@ -92,14 +92,14 @@ fn segments(cluster: &Cluster, node: i32) -> BTreeMap<i64, PathBuf> {
     entries.filter_map(|entry| segment(entry.expect("it is there").path())).collect()
 }
 
-/// The offset behind all that a node has of the metadata log, from its files; `None`: they are changing.
+/// The end of a node's metadata log, from its files; `None` while they change.
 fn log_end(cluster: &Cluster, node: i32) -> Option<i64> {
     let (base, path) = segments(cluster, node).pop_last()?;
     let bytes = fs::read(&path).ok()?;
     Some(batches(&bytes, &path).last().map_or(base, |batch| batch.last_offset + 1))
 }
 
-/// The first offset of the segments that a node has; 0 while they are changing.
+/// The base offset of a node's first segment; 0 while the files change.
 fn first_segment(cluster: &Cluster, node: i32) -> i64 {
     segments(cluster, node).pop_first().map_or(0, |(base, _)| base)
 }
@@ -114,7 +114,7 @@ fn await_that(cluster: &mut Cluster, what: &str, mut is_so: impl FnMut(&Cluster)
     }
 }
 
-/// Waits until all nodes have a snapshot of the same end, which holds the same on all; the values of its records.
+/// Waits until all nodes have a snapshot with the same end and contents. Returns the values of its records.
 #[track_caller]
 fn await_agreement(cluster: &mut Cluster) -> Vec<Vec<u8>> {
     let newest = |cluster: &Cluster| -> Option<Vec<SnapshotFile>> {
@@ -139,26 +139,26 @@ fn await_agreement(cluster: &mut Cluster) -> Vec<Vec<u8>> {
     agreed.swap_remove(0)
 }
 
-/// What was acknowledged.
+/// The acknowledged changes.
 #[derive(Default)]
 struct Acknowledged {
-    /// Topics with their ids, and what their `retention.ms` is.
+    /// Topics with their ids, and their `retention.ms`.
     topics: BTreeMap<String, (Uuid, String)>,
     quotas: BTreeMap<String, f64>,
     users: BTreeSet<String>,
-    /// Whom rules are about.
+    /// The principals of rules.
     principals: BTreeSet<String>,
     producer_ids: BTreeSet<i64>,
 }
 
-/// Does one thing after the other, each again until it is acknowledged.
+/// Makes one change after the other, and repeats each until it is acknowledged.
 struct Changes {
     admin: Admin,
     number: usize,
     acknowledged: Acknowledged,
 }
 
-/// Of an attempt that may have been the second one.
+/// Returns true if a change is done, perhaps by an earlier attempt whose answer was lost: `done` is its error then.
 fn done_or(result: Result<(), Error>, done: ErrorCode) -> bool {
     match result {
         Ok(()) => true,
@@ -168,7 +168,7 @@ fn done_or(result: Result<(), Error>, done: ErrorCode) -> bool {
     }
 }
 
-/// Tries again until it is acknowledged, or was `done` by an attempt before.
+/// Repeats an attempt until it is acknowledged, or `done` shows that an earlier one was carried out.
 async fn acknowledged<F>(what: &str, done: ErrorCode, attempt: impl Fn() -> F)
 where
     F: Future<Output = Result<(), Error>>,
@@ -206,7 +206,7 @@ impl Changes {
         }
     }
 
-    /// Creates a topic; its id, or zero where that was lost with the answer to an attempt before.
+    /// Creates a topic. Returns its id, or zero if the answer of an earlier attempt was lost.
     async fn create(&self, name: &str, replicas: i16) -> Uuid {
         let topic = NewTopic::new(name).partitions(2).config("retention.ms", "100000");
         let topic = NewTopic { replication_factor: Some(replicas), ..topic };
@@ -231,7 +231,7 @@ impl Changes {
     }
 
     async fn keep_topic(&mut self, number: usize) {
-        // Each third has replicas on all nodes.
+        // Each third topic has replicas on all nodes.
         let (name, replicas) = (format!("kept-{number}"), if number.is_multiple_of(18) { 3 } else { 1 });
         let id = self.create(&name, replicas).await;
         self.acknowledged.topics.insert(name, (id, "100000".to_owned()));
@@ -291,7 +291,7 @@ impl Changes {
         }
     }
 
-    /// Makes rules of a topic that nothing else is about.
+    /// Creates the rules of a topic that has no others.
     async fn set_watched_rules(&mut self) {
         let rule = |number: usize| AclBinding {
             resource_type: ResourceType::Topic,
@@ -312,7 +312,7 @@ impl Changes {
         acknowledged("the removal of rules", ErrorCode::NONE, remove).await;
     }
 
-    /// Takes a producer id from each node that runs; none is given out twice.
+    /// Takes a producer id from each running node; no id comes twice.
     fn take_producer_ids(&mut self, cluster: &Cluster) {
         for node in cluster.ids().into_iter().filter(|node| cluster.is_running(*node)) {
             let deadline = Instant::now() + DEADLINE;
@@ -328,7 +328,7 @@ impl Changes {
         }
     }
 
-    /// Changes this and that until something is so.
+    /// Makes changes of all kinds until a condition holds.
     #[track_caller]
     fn until(
         &mut self,
@@ -345,7 +345,7 @@ impl Changes {
         }
     }
 
-    /// Asserts that the cluster says what was acknowledged.
+    /// Asserts that the cluster has the acknowledged changes.
     async fn check(&self) {
         let Acknowledged { topics, quotas, users, principals, producer_ids: _ } = &self.acknowledged;
         let found = self.admin.topics().await.expect("the topics");
@@ -389,28 +389,28 @@ fn metric(cluster: &Cluster, node: i32, name: &str) -> f64 {
     value.unwrap_or_else(|| panic!("node {node} has no {name}"))
 }
 
-/// The rules by which a node decides.
+/// The metric with the number of rules.
 const RULES: &str = "kafka_server_authorizer_metrics_acls_total_count";
-/// A topic with so many rules, more than there are of others.
+/// The topic with a number of rules that no other number is close to.
 const WATCHED: &str = "watched";
 const WATCHED_RULES: usize = 20;
 const LOADED: &str = "kafka_server_metadataloader_handleloadsnapshotcount";
 const WRITTEN_BYTES: &str = "kafka_server_snapshotemitter_latestsnapshotgeneratedbytes";
 const WRITTEN_AGE_MS: &str = "kafka_server_snapshotemitter_latestsnapshotgeneratedagems";
 
-/// Directories of topics whose names begin so, on a node, without those that are being removed or were set aside.
+/// Directories of topics with a prefix on a node, without those that are being removed or were set aside.
 fn directories(cluster: &Cluster, node: i32, begin: &str) -> Vec<String> {
     let entries = fs::read_dir(cluster.log_dir(node)).expect("it is there");
     let names = entries.map(|entry| entry.expect("it is there").file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with(begin) && !name.contains('.')).collect()
 }
 
-/// Nodes that were away, in one way and the other, find the log of the others begin behind what they have.
+/// Nodes that were away, killed or paused, find that the log of the others begins behind their own end.
 #[test]
 fn a_node_that_was_away_goes_on_behind_a_snapshot() {
     let (mut cluster, runtime) = start("cluster-snapshots-away");
     let mut changes = Changes::new(&cluster);
-    // On all nodes, and not there any more when a node comes back.
+    // The topic exists on all nodes, and is deleted when a node comes back.
     runtime.block_on(changes.create("early", 3));
     changes.until(
         &runtime,
@@ -442,7 +442,7 @@ fn a_node_that_was_away_goes_on_behind_a_snapshot() {
             runtime.block_on(changes.delete("early"));
         }
         runtime.block_on(changes.remove_watched_rules());
-        changes.until(&runtime, &mut cluster, "the others have given up what the node lacks", |cluster| {
+        changes.until(&runtime, &mut cluster, "the others have removed what the node lacks", |cluster| {
             others.iter().all(|node| first_segment(cluster, *node) > behind)
         });
         match is_killed {
@@ -454,7 +454,7 @@ fn a_node_that_was_away_goes_on_behind_a_snapshot() {
         let what = "the log of the node begins behind a snapshot";
         match is_killed {
             true => await_that(&mut cluster, what, begins_behind),
-            // Entries that were on their way to it when it was paused arrive now. If these are all, it writes that snapshot itself.
+            // Entries that were on their way to it when it was paused arrive now. With all of them it writes that snapshot itself.
             false => changes.until(&runtime, &mut cluster, what, begins_behind),
         }
         changes.until(&runtime, &mut cluster, "the node writes snapshots of its own again", |cluster| {
@@ -478,7 +478,7 @@ fn a_node_that_was_away_goes_on_behind_a_snapshot() {
     restart_all(&runtime, &mut cluster, &mut changes);
 }
 
-/// All nodes stop in order, and all are killed; what they know is the same afterwards.
+/// All nodes stop in order, and later all are killed. Their metadata are the same afterwards.
 fn restart_all(runtime: &Runtime, cluster: &mut Cluster, changes: &mut Changes) {
     for is_killed in [false, true] {
         for node in cluster.ids() {
@@ -498,7 +498,7 @@ fn restart_all(runtime: &Runtime, cluster: &mut Cluster, changes: &mut Changes) 
     assert_kafka_finds_no_fault(&log_dirs);
 }
 
-/// Any node is killed at any moment of what it does with snapshots, while the metadata change all the time.
+/// Any node is killed at any moment of its work with snapshots, while the metadata change all the time.
 #[test]
 fn what_was_acknowledged_survives_kills_at_any_moment_of_a_snapshot() {
     let mut rng = Rng(mainstem_testkit::seed());
@@ -514,7 +514,7 @@ fn what_was_acknowledged_survives_kills_at_any_moment_of_a_snapshot() {
         changes
     });
     for kill in 0..KILLS {
-        // The moment is one of the time between two snapshots, or of the start of the node before.
+        // The moment lies between two snapshots, or before in the start of the node.
         let node = 1 + rng.below(3) as i32;
         let newest = snapshots(&cluster, node).last().map_or(0, |file| file.end_offset);
         if kill.is_multiple_of(2) {
@@ -527,7 +527,7 @@ fn what_was_acknowledged_survives_kills_at_any_moment_of_a_snapshot() {
         cluster.kill(node);
         let before = count.load(Ordering::Acquire);
         if kill.is_multiple_of(3) {
-            // The others go on without it.
+            // The others work without it.
             await_that(&mut cluster, "changes without the node", |_| {
                 count.load(Ordering::Acquire) > before + 3 || changing.is_finished()
             });
@@ -542,7 +542,7 @@ fn what_was_acknowledged_survives_kills_at_any_moment_of_a_snapshot() {
     restart_all(&runtime, &mut cluster, &mut changes);
 }
 
-/// What a kill can leave of a snapshot, and a disk make of one, placed by hand into the directory of a node that is down.
+/// Files that a kill or a disk can leave of a snapshot, placed by hand into the directory of a node that is down.
 #[test]
 fn a_node_starts_with_whatever_is_left_of_snapshots() {
     let (mut cluster, runtime) = start("cluster-snapshots-left");
@@ -556,7 +556,7 @@ fn a_node_starts_with_whatever_is_left_of_snapshots() {
     let node = 3;
     let dir = metadata_dir(&cluster, node);
 
-    // One that was being written, one that was being received, and one that was received and not taken over.
+    // A snapshot that was being written, one that was being received, and one that was received and not loaded.
     cluster.kill(node);
     let behind = log_end(&cluster, node).expect("nothing changes it");
     changes.until(&runtime, &mut cluster, "another node has a snapshot of what the node lacks", |cluster| {
@@ -573,7 +573,7 @@ fn a_node_starts_with_whatever_is_left_of_snapshots() {
     assert!(left.iter().all(|name| !dir.join(name).exists()), "what is not finished is removed");
     runtime.block_on(changes.check());
 
-    // The newest one is damaged: the one before it does.
+    // The newest snapshot is damaged: the one before it is loaded.
     changes.until(&runtime, &mut cluster, "two snapshots", |cluster| snapshots(cluster, node).len() >= 2);
     cluster.kill(node);
     let files = snapshots(&cluster, node);
@@ -593,7 +593,7 @@ fn a_node_starts_with_whatever_is_left_of_snapshots() {
     await_agreement(&mut cluster);
     runtime.block_on(changes.check());
 
-    // None is whole: the node says so, and does not begin with a part of the metadata.
+    // All are damaged: the node says so, and does not start with a part of the metadata.
     cluster.kill(node);
     snapshots(&cluster, node).iter().for_each(damage);
     cluster.start_node(node);

@@ -1,8 +1,8 @@
-//! The codec against Kafka's own generated classes: random messages of every version, made on either side, are read and
-//! written by the other, and the bytes are equal.
+//! The codec against Kafka's own generated classes: random messages of every version, made on either side, are read
+//! and written by the other, with equal bytes.
 //!
-//! Needs a JDK and Kafka's jars: in the folder that `MAINSTEM_KAFKA_JARS` names, or in
-//! `target/interop/kafka-4.3.0/lib`. Without them the tests say that they are skipped; under `CI=true` they fail.
+//! It needs a JDK and Kafka's jars: in the folder that `MAINSTEM_KAFKA_JARS` names, or in
+//! `target/interop/kafka-4.3.0/lib`. Without them the tests print that they are skipped; under `CI=true` they fail.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -42,7 +42,8 @@ fn what_kafka_makes_is_read_and_written_here() {
     });
 }
 
-/// What is written in another version than it was read in: fields that the version lacks are dropped or refused alike.
+/// Messages that are written in another version than they were read in: fields that the version lacks are dropped or refused, as in
+/// Kafka.
 #[test]
 fn versions_drop_and_refuse_fields_as_kafka_does() {
     let Some(peer) = Peer::start() else { return };
@@ -159,7 +160,7 @@ fn for_each_sample(mut body: impl FnMut(&'static MessageInfo, i16, u64)) {
     }
 }
 
-/// One thing to do for the peer.
+/// A task for the peer.
 struct Question {
     operation: char,
     message: &'static MessageInfo,
@@ -196,7 +197,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// None where the JVM's half cannot run; that is said, and under `CI=true` it is a failure.
+    /// Starts the JVM; none where it cannot run, which is printed. Under `CI=true` that is a failure.
     fn start() -> Option<Peer> {
         let jars = KafkaJars::or_skip(KafkaJars::NEWEST, "codec_differential")?;
         let mut peer = jars.program(&workspace_root().join("tests/codec-differential/CodecPeer.java"), 256);
@@ -204,16 +205,16 @@ impl Peer {
         Some(Peer { process })
     }
 
-    /// Asks everything while reading the answers, and checks each answer.
+    /// Writes all questions while it reads the answers, and checks each answer.
     fn ask(mut self, questions: Vec<Question>, mut check: impl FnMut(&Question, Result<Vec<u8>, String>)) {
         let mut input = BufWriter::new(self.process.stdin.take().expect("stdin is piped"));
         let mut output = BufReader::new(self.process.stdout.take().expect("stdout is piped"));
         let unblock = KillOnPanic(&mut self.process);
         std::thread::scope(|scope| {
             let questions = &questions;
-            // A failure here is a peer that ended, which the missing answer shows.
+            // A failed write means that the peer has ended, which the missing answer shows.
             scope.spawn(move || questions.iter().try_for_each(|question| question.write_to(&mut input)));
-            // Dropped before the scope joins the writer, which a peer that is not read would block for ever.
+            // It is dropped before the scope joins the writer. Otherwise a peer whose output is not read would block that for ever.
             let _unblock = unblock;
             for question in questions {
                 check(question, read_answer(&mut output));
@@ -256,7 +257,7 @@ fn workspace_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests sit in the workspace")
 }
 
-/// The table has no two messages of one name, so that the peer finds the one that is meant.
+/// The table has no two messages with the same name, so that the peer finds the right one.
 #[test]
 fn names_are_unique() {
     let mut seen = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Compaction in the running broker: of each key the last value stays, and what was many becomes little.
+//! Compaction in the running broker: the last value of each key stays, and the log shrinks.
 
 mod offsets;
 
@@ -29,7 +29,7 @@ fn broker(name: &str) -> Broker {
         .start()
 }
 
-/// Topic settings with which everything closed is compacted at once.
+/// Topic settings that compact every closed segment without a delay.
 const EAGER: [(&str, &str); 3] =
     [("cleanup.policy", "compact"), ("segment.bytes", "1048576"), ("min.cleanable.dirty.ratio", "0.01")];
 
@@ -42,11 +42,11 @@ fn keyed(codec: Compression, timestamp: i64, key: &str, value: Option<&[u8]>) ->
 fn log_bytes(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).expect("the partition's directory");
     let log = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".log");
-    // A file may go while they are counted.
+    // A file may disappear while they are counted.
     entries.flatten().filter(log).filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
 }
 
-/// Key, value and offset of everything from the log start on, as a consumer gets it.
+/// Key, value and offset of all records from the log start on, as a consumer gets them.
 fn read_all(client: &mut Client, topic: &str) -> Vec<(String, Option<Vec<u8>>, i64)> {
     let end = client.offset_at(topic, 0, LATEST).expect("an end");
     let mut next = client.offset_at(topic, 0, EARLIEST).expect("a start");
@@ -56,7 +56,7 @@ fn read_all(client: &mut Client, topic: &str) -> Vec<(String, Option<Vec<u8>>, i
         let response = client.try_call(&request, BY_NAME).expect("a fetch");
         let partition = &response.responses[0].partitions[0];
         if partition.error_code == ErrorCode::OFFSET_OUT_OF_RANGE.code() {
-            // Retention has moved the log start since it was asked for.
+            // Retention has moved the log start in between.
             all.clear();
             next = client.offset_at(topic, 0, EARLIEST).expect("a start");
             continue;
@@ -87,7 +87,7 @@ fn write(client: &mut Client, batches: usize) -> BTreeMap<String, Vec<u8>> {
     for number in 0..batches {
         let key = format!("key-{}", number % KEYS);
         let mut random = Rng(number as u64);
-        // Nothing that a codec makes small.
+        // Values that no codec can compress.
         let value: Vec<u8> = (0..VALUE_BYTES).map(|_| random.next_u64() as u8).collect();
         let codec = Compression::ALL[number % 5];
         client.produce(TOPIC, 0, 1, &keyed(codec, wall_ms(), &key, Some(&value))).expect("produced");
@@ -104,7 +104,7 @@ fn of_each_key_the_last_value_stays() {
     assert_eq!(refusal(client.produce(TOPIC, 0, 1, &batch(&[b"no key"]))), ErrorCode::INVALID_RECORD);
     let last = write(&mut client, 1000);
     let dir = broker.data_dir().join(format!("{TOPIC}-0"));
-    // Each key in what is compacted, and once more in up to two segments that are not.
+    // Each key is once in the compacted segments, and once more in up to two others.
     eventually("the log to shrink", || (log_bytes(&dir) < 3 << 20).then_some(()));
     for restart in [false, true] {
         if restart {
@@ -121,7 +121,7 @@ fn of_each_key_the_last_value_stays() {
         assert!(found == last, "after a restart: {restart}");
         assert!(offsets.is_sorted() && offsets.len() < 1000, "{} records are left", offsets.len());
     }
-    // The kill may have come before it was noted how far the log is clean: then it is cleaned again.
+    // The kill may have come before the checkpoint of the cleaner: then the log is cleaned again.
     let noted = eventually("a note of how far it is clean", || {
         let noted = fs::read_to_string(broker.data_dir().join("cleaner-offset-checkpoint")).ok()?;
         noted.contains(&format!("{TOPIC} 0 ")).then_some(noted)
@@ -140,7 +140,7 @@ fn tombstones_delete_and_go() {
     client.create_topic(TOPIC, 1, &configs).unwrap();
     client.produce(TOPIC, 0, 1, &keyed(Compression::None, wall_ms(), "gone", Some(b"x"))).unwrap();
     client.produce(TOPIC, 0, 1, &keyed(Compression::None, wall_ms(), "gone", None)).unwrap();
-    // A tombstone goes with the second compaction that meets it; each needs something that is dirty.
+    // A tombstone is removed by the second compaction of its segment. Each compaction needs dirty segments.
     let gone = || read_all(&mut broker.connect(), TOPIC).iter().all(|(key, ..)| key != "gone");
     eventually("the tombstone to go", || {
         write(&mut client, 150);

@@ -1,4 +1,4 @@
-//! Consumer groups (KIP-848) over the raw protocol: what the coordinator keeps, tells and forgets in a running broker.
+//! Consumer groups (KIP-848) over the raw protocol: the state that the coordinator keeps, its answers, and the end of members.
 
 mod member;
 
@@ -23,20 +23,20 @@ use member::Member;
 const TOPIC: &str = "topic";
 const GROUP: &str = "group";
 
-/// A broker with [`TOPIC`] and a coordinator, which computes targets whenever it may.
+/// A broker with [`TOPIC`] and a coordinator that computes targets without a delay.
 fn broker(setup: Setup) -> Broker {
     let broker = setup.set("group.consumer.assignment.interval.ms", 0).start();
     prepare(&mut broker.connect());
     broker
 }
 
-/// Makes the topic, and waits for the coordinator.
+/// Creates the topic, and waits for the coordinator.
 fn prepare(client: &mut Client) {
     client.create_topic(TOPIC, 4, &[]).unwrap();
     client.find_coordinator(GROUP).unwrap();
 }
 
-/// Members beat until each has `count` partitions and none of them is another's.
+/// Sends heartbeats of the members until each has `count` partitions and none of them is another's.
 fn share_out(members: &mut [&mut Member], count: usize) {
     eventually("every member has its share", || {
         members.iter_mut().for_each(|member| member.beat());
@@ -101,7 +101,7 @@ fn a_group_survives_the_death_of_its_broker() {
 
 #[test]
 fn a_silent_member_is_out_when_its_session_ends() {
-    /// Kafka's own (`group.consumer.session.timeout.ms`).
+    /// Kafka's default (`group.consumer.session.timeout.ms`).
     const SESSION: Duration = Duration::from_secs(45);
     const PART: Duration = Duration::from_secs(44);
     let clock = ManualClock::new();
@@ -114,7 +114,7 @@ fn a_silent_member_is_out_when_its_session_ends() {
     share_out(&mut [&mut a], 2);
     b.beat();
     assert_eq!(b.error, ErrorCode::NONE, "its session was not over");
-    // One keeps its own by a heartbeat in between.
+    // One member keeps its session by a heartbeat in between.
     clock.advance(PART);
     share_out(&mut [&mut a], 2);
     clock.advance(SESSION - PART);
@@ -157,7 +157,7 @@ fn a_thousand_idle_groups_cost_less_than_4_mib() {
         let response = client.call(&member::join(group, "member-of-this-group"), 1);
         assert_eq!((response.error_code, response.member_epoch), (0, 2), "{group}");
     };
-    // The first ones bring in what all share.
+    // The first ones allocate what all share.
     (0..20).for_each(|n| join(&mut client, &format!("warm-{n}")));
     let before = victim.memory_kib("VmRSS");
     (0..1_000).for_each(|n| join(&mut client, &format!("idle-group-{n}")));

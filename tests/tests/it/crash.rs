@@ -1,7 +1,7 @@
-//! `kill -9` at random points under load: what was acknowledged is there after the restart, once and in order.
+//! `kill -9` at random points under load: acknowledged records are there after the restart, once and in order.
 //!
-//! Each round runs all actors until the broker dies, starts it again and has every actor compare what it was answered with
-//! what it finds. `TEST_KILLS` is the number of rounds, `TEST_SEED` repeats a run's choices (not its timing).
+//! Each round runs all actors until the broker dies, and starts it again. Then every actor compares its answers with
+//! the data. `TEST_KILLS` is the number of rounds, `TEST_SEED` repeats a run's choices (not its timing).
 
 mod actors;
 mod moves;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{EARLIEST, Failure, ReadRecord};
-use mainstem_tests::wait::PATIENCE;
+use mainstem_tests::wait::TIMEOUT;
 use mainstem_wire::sample::Rng;
 
 use actors::{Commits, Consumer, Deletions, ProducerIds};
@@ -23,33 +23,33 @@ use moves::Moves;
 use producer::Producer;
 use topics::Topics;
 
-/// The topic that is written to, and its partitions.
+/// The topic of the load, and its partitions.
 const TOPIC: &str = "load";
 const PARTITIONS: i32 = 2;
 
-/// Rounds unless `TEST_KILLS` says otherwise.
+/// The default of `TEST_KILLS`.
 const KILLS: u64 = 30;
 
-/// The same as it is measured beside Kafka: in the page cache.
+/// The same in the page cache, as in comparisons with Kafka.
 const KILLS_IN_THE_PAGE_CACHE: u64 = 10;
 
-/// The same as it is measured where every record is synced, which takes its time: one for so many of the others in depth.
+/// The same with a sync for every record, as in comparisons, which is slow: in long runs one for so many of the others.
 const KILLS_WITH_EVERY_RECORD_SYNCED: u64 = 5;
 const OTHERS_FOR_ONE: u64 = 5;
 
-/// The same where partitions move.
+/// The same with partitions that move.
 const KILLS_WITH_MOVES: u64 = 20;
 
-/// Rounds with the same logs: each round reads all of them, and a thousand rounds would write tens of GiB.
+/// Rounds with the same logs. Each round reads all of them, and a thousand rounds would write tens of GiB.
 const ROUNDS_OF_A_LOG: u64 = 50;
 
-/// The broker dies after at most so many acknowledgements of one round.
+/// The most acknowledgements of a round before the broker dies.
 const ACKNOWLEDGEMENTS_MAX: u64 = 20_000;
 
-/// Nothing is acknowledged for so long: who acknowledges is stuck, on any machine.
+/// The time without an acknowledgement after which the broker is stuck, on any machine.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// What all actors of a round share.
+/// State that all actors of a round share.
 struct Load {
     address: String,
     /// The broker was asked to stop: refusals are no fault from now on.
@@ -66,7 +66,7 @@ impl Load {
         self.acknowledged.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The result of a call, or `None` when the round is over for who made it.
+    /// The result of a call, or `None` when the round is over for its actor.
     fn outcome<T>(&self, what: &str, result: Result<T, Failure>) -> Option<T> {
         match result {
             Ok(value) => {
@@ -80,7 +80,7 @@ impl Load {
     }
 }
 
-/// All who put load on the broker, with what they were told so far.
+/// All actors that load the broker, with the answers they got so far.
 struct Actors {
     producers: Vec<Producer>,
     consumer: Consumer,
@@ -115,7 +115,7 @@ impl Actors {
         }
     }
 
-    /// Loads the broker until it goes away; `end` sees to that.
+    /// Loads the broker until it is gone; `end` ends it.
     fn run(&mut self, load: &Load, end: impl FnOnce()) {
         std::thread::scope(|scope| {
             for producer in &mut self.producers {
@@ -131,7 +131,7 @@ impl Actors {
         });
     }
 
-    /// Compares what was acknowledged with what is there.
+    /// Compares the acknowledged work with the data of the broker.
     fn check(&mut self, broker: &Broker) {
         let mut client = broker.connect();
         self.topics.check(&mut client);
@@ -152,7 +152,7 @@ impl Actors {
     }
 }
 
-/// Offsets without a hole, leader epochs that never fall.
+/// Asserts that offsets have no gap, and leader epochs never fall.
 fn check_order(partition: i32, log_start: i64, records: &[ReadRecord]) {
     for (rank, record) in records.iter().enumerate() {
         assert_eq!(record.offset, log_start + rank as i64, "partition {partition} has a hole");
@@ -163,11 +163,11 @@ fn check_order(partition: i32, log_start: i64, records: &[ReadRecord]) {
     }
 }
 
-/// How a round ends.
+/// The end of a round.
 #[derive(Debug, Clone, Copy)]
 enum End {
     Kill,
-    /// And again while it recovers.
+    /// Killed, and killed again during the recovery.
     KillTwice,
     Stop,
 }
@@ -196,12 +196,12 @@ impl End {
     }
 }
 
-/// Waits until so many things were acknowledged, or for a time with a slow disk, and then an instant more, so that any point of any work
-/// may be hit.
+/// Waits for so many acknowledgements, or for a time if the disk is slow, and then for a random instant. So any point
+/// of the work may be hit.
 fn wait_for_load(load: &Load, acknowledgements: u64, rng: &mut Rng) {
     let begin = Instant::now();
     let (mut acknowledged, mut since) = (0, begin);
-    while acknowledged < acknowledgements && begin.elapsed() < PATIENCE {
+    while acknowledged < acknowledgements && begin.elapsed() < TIMEOUT {
         let now = load.acknowledged.load(Ordering::Relaxed);
         if now > acknowledged {
             (acknowledged, since) = (now, Instant::now());
@@ -257,22 +257,22 @@ fn what_was_acknowledged_survives_kills_where_every_record_is_synced() {
 fn what_was_acknowledged_survives_kills_while_partitions_move() {
     let (seed, kills) = choices(KILLS_WITH_MOVES);
     println!("TEST_SEED={seed} TEST_KILLS={kills}");
-    // What has moved is removed at once, so that a removal is hit now and then.
+    // Moved files are removed without a delay, so that kills also hit removals.
     let setup = || Setup::new("crash-moves").log_dirs(3).set("log.segment.delete.delay.ms", 0);
     let Done { acknowledged, moves } = run(setup, seed, kills);
     println!("{acknowledged} acknowledgements, {moves} moves");
     assert!(moves >= kills / 2, "{moves} moves in {kills} rounds");
 }
 
-/// What was done in all rounds.
+/// Counts of all rounds.
 #[derive(Default)]
 struct Done {
     acknowledged: u64,
-    /// Moves that came to their end.
+    /// Completed moves.
     moves: u64,
 }
 
-/// Kills so many times, with new logs every [`ROUNDS_OF_A_LOG`] rounds.
+/// Runs so many rounds, with new logs every [`ROUNDS_OF_A_LOG`] rounds.
 fn run(setup: impl Fn() -> Setup, seed: u64, kills: u64) -> Done {
     let mut rng = Rng(seed);
     let mut done = Done::default();

@@ -1,5 +1,6 @@
-//! A full disk: it is said once, health is degraded, reads go on over stops, kills and starts, and so do appends as soon as
-//! there is room. Needs root, for a file system of its own; otherwise it says that it is skipped.
+//! A full disk: it is logged once, and health is degraded. Reads work over stops, kills and starts, and so do appends
+//! as soon as there is free space. It needs root, for a file system of its own; otherwise it prints that it is
+//! skipped.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,7 +14,7 @@ use mainstem_wire::ErrorCode;
 
 const FULL: &str = "is full: appends are refused";
 
-/// What was written before is read, nothing is appended, and health says why.
+/// Asserts that older records can be read, no record can be appended, and health says why.
 fn assert_degraded(broker: &Broker, lines: usize) {
     let mut client = broker.connect();
     assert_eq!(client.read_all("orders", 0, 0).unwrap().len(), 3);
@@ -29,7 +30,7 @@ fn assert_degraded(broker: &Broker, lines: usize) {
 }
 
 #[test]
-fn a_full_disk_serves_reads_over_starts_and_goes_on_when_there_is_room() {
+fn a_full_disk_serves_reads_over_starts_and_takes_appends_when_it_has_free_space() {
     let Some(disk) = SmallDisk::mount(12) else { return };
     let mut broker = Setup::new("full-disk").data_dir(disk.path().join("data")).start();
     let mut client = broker.connect();
@@ -48,9 +49,9 @@ fn a_full_disk_serves_reads_over_starts_and_goes_on_when_there_is_room() {
     broker.kill();
     broker.start_again();
     assert_degraded(&broker, 3);
-    disk.make_room();
+    disk.free();
     let mut client = broker.connect();
-    eventually("appends go on", || client.produce("orders", 0, -1, &batch(&[b"d"])).ok());
+    eventually("appends work again", || client.produce("orders", 0, -1, &batch(&[b"d"])).ok());
     broker.assert_healthy();
     broker.stop();
     broker.start_again();
@@ -58,10 +59,10 @@ fn a_full_disk_serves_reads_over_starts_and_goes_on_when_there_is_room() {
     assert_eq!(broker.log().matches(FULL).count(), 3, "{}", broker.log());
 }
 
-/// The place of the boot in the control file (docs/format.md).
+/// The position of the boot id in the control file (docs/format.md).
 const BOOT: u64 = 512;
 
-/// A start under another boot writes the queue's epochs.
+/// A start after another boot writes the queue's epochs.
 #[test]
 fn an_attached_queue_on_a_full_disk_keeps_no_broker_from_starting_after_a_boot() {
     let Some(disk) = SmallDisk::mount(12) else { return };

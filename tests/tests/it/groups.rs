@@ -1,4 +1,4 @@
-//! Classic groups over the raw protocol: what real clients seldom do, and what happens when they fall silent.
+//! Classic groups over the raw protocol: rare requests of real clients, and members that fall silent.
 
 mod configs;
 mod deletion;

@@ -1,4 +1,4 @@
-//! Bytes that no client sends: the answer is an error or a closed connection with one log line, and no other client notices.
+//! Bytes that no client sends. The answer is an error or a closed connection with one log line, and no other client notices.
 
 use std::io::{self, Write};
 use std::net::Shutdown;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use mainstem_records::Compression;
 use mainstem_tests::hostile::batches::batch;
 use mainstem_tests::hostile::client::{
-    Client, PATIENCE, PRODUCE_VERSION, produce, raw_request, request_bytes,
+    Client, PRODUCE_VERSION, TIMEOUT, produce, raw_request, request_bytes,
 };
 use mainstem_tests::hostile::victim::Victim;
 use mainstem_tests::hostile::wait_until;
@@ -19,13 +19,13 @@ use mainstem_wire::messages::create_topics_response::CreateTopicsResponse;
 use mainstem_wire::sample::{Rng, Sampler};
 use mainstem_wire::{ApiKey, Decoder, Message};
 
-/// What the broker logs when it ends a connection on its own account.
+/// The line in the log when the broker ends a connection by itself.
 const CLOSED: &str = "connection closed";
 
-/// Sends bytes, says that no more come, and reads until the broker closes.
+/// Sends bytes, ends the sending side, and reads until the broker closes.
 fn deliver(victim: &Victim, bytes: &[u8]) {
     let mut client = Client::connect(victim.address);
-    // The broker may close before all of it is sent.
+    // The broker may close before all bytes are sent.
     match client.socket.write_all(bytes).and_then(|()| client.socket.shutdown(Shutdown::Write)) {
         Err(error)
             if error.kind() != io::ErrorKind::BrokenPipe
@@ -85,13 +85,13 @@ fn every_truncation_of_a_request_closes_and_is_counted_once_at_most() {
     }
     victim.expect_ended(request.len() - 1);
     let before = request.len() as isize - 1;
-    // The frame is complete and what is in it is not.
+    // The frame is complete and its contents are not.
     for length in 14..request.len() - 1 {
         let mut frame = request[..length].to_vec();
         frame[..4].copy_from_slice(&(length as i32 - 4).to_be_bytes());
         deliver(&victim, &frame);
     }
-    wait_until("the connections are closed", PATIENCE, || {
+    wait_until("the connections are closed", TIMEOUT, || {
         victim.ended() - before > (request.len() as isize - 16) / 2
     });
     assert!(victim.ended() - before <= request.len() as isize - 15);

@@ -1,4 +1,4 @@
-//! Connections: limits, idleness, churn, and what thousands of them cost.
+//! Connections: limits, idleness, churn, and the cost of thousands of them.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_records::Compression;
 use mainstem_tests::hostile::batches::batch;
-use mainstem_tests::hostile::client::{Client, PATIENCE, request_bytes};
+use mainstem_tests::hostile::client::{Client, TIMEOUT, request_bytes};
 use mainstem_tests::hostile::probe::Probe;
 use mainstem_tests::hostile::victim::Victim;
 use mainstem_tests::hostile::wait_until;
@@ -56,14 +56,14 @@ fn connections_above_the_limits_are_refused_with_one_log_line_each() {
         victim.expect_logged(text, 5);
         clients.iter_mut().for_each(ping);
         clients.pop();
-        // A seat is free as soon as the broker has noticed.
-        wait_until("another one is admitted", PATIENCE, || {
+        // The place is free as soon as the broker has noticed.
+        wait_until("another one is admitted", TIMEOUT, || {
             let mut client = Client::connect(victim.address);
             let _ = client.send(0, &ApiVersionsRequest::default());
             client.frame().is_ok()
         });
         drop(clients);
-        wait_until("all seats are free", PATIENCE, || victim.descriptors() <= descriptors);
+        wait_until("all places are free", TIMEOUT, || victim.descriptors() <= descriptors);
         victim.assert_sound();
     }
 }
@@ -94,9 +94,9 @@ fn churn_leaks_neither_descriptors_nor_memory() {
     let are_closed = || victim.descriptors() <= descriptors;
     let churn = |count: usize| {
         for round in 0..count {
-            // The memory of those that are there at once may be kept for others.
+            // The broker may keep the memory of open connections for later ones.
             if round % 100 == 0 {
-                wait_until("those before are closed", PATIENCE, are_closed);
+                wait_until("those before are closed", TIMEOUT, are_closed);
             }
             let mut client = Client::connect(victim.address);
             match round % 6 {
@@ -111,10 +111,10 @@ fn churn_leaks_neither_descriptors_nor_memory() {
         }
     };
     churn(1000);
-    wait_until("all are closed", PATIENCE, are_closed);
+    wait_until("all are closed", TIMEOUT, are_closed);
     let before = victim.memory_kib("VmRSS");
     churn(4000);
-    wait_until("all are closed", PATIENCE, are_closed);
+    wait_until("all are closed", TIMEOUT, are_closed);
     let after = victim.memory_kib("VmRSS");
     println!("churn: {before} KiB, then {after} KiB");
     assert!(after < before + 400, "4,000 connections left {} KiB behind", after - before);
@@ -185,7 +185,7 @@ fn more_connections_than_descriptors_are_refused_in_words() {
     let descriptors = victim.descriptors();
     let served = clients.len();
     drop(clients);
-    wait_until("they are closed", PATIENCE, || victim.descriptors() <= descriptors - served);
+    wait_until("they are closed", TIMEOUT, || victim.descriptors() <= descriptors - served);
     victim.assert_sound();
 }
 
@@ -201,7 +201,7 @@ fn the_wait_of_a_client_that_went_away_ends() {
             client.vanish()
         }
     }
-    wait_until("their connections are closed", PATIENCE, || victim.descriptors() <= descriptors);
+    wait_until("their connections are closed", TIMEOUT, || victim.descriptors() <= descriptors);
     victim.assert_sound();
 }
 
@@ -232,12 +232,12 @@ fn answers_keep_the_order_of_requests_also_around_acks_0() {
         assert_eq!(frame[..4], i32::to_be_bytes(id), "answer to {id}");
     }
     writer.join().unwrap();
-    // Its answer is the next: there is none to acks=0 before it.
+    // Its answer is the next one: acks=0 has none.
     ping(&mut client);
     victim.assert_sound();
 }
 
-/// Connections that leave in the middle of a request take what had arrived of it with them.
+/// Connections that leave in the middle of a request free the memory of its received part.
 #[test]
 fn half_requests_leave_no_memory_behind() {
     const HALVES: usize = 600;
@@ -257,10 +257,10 @@ fn half_requests_leave_no_memory_behind() {
         })
         .collect();
     let arrived = (HALVES * ARRIVED / 1024 / 2) as u64;
-    wait_until("the halves have arrived", PATIENCE, || victim.memory_kib("VmRSS") > before + arrived);
+    wait_until("the halves have arrived", TIMEOUT, || victim.memory_kib("VmRSS") > before + arrived);
     println!("{HALVES} halves have arrived after {:?}", began.elapsed());
     drop(halves);
-    wait_until("their memory is given back", PATIENCE, || {
+    wait_until("their memory is given back", TIMEOUT, || {
         ping(&mut client);
         victim.memory_kib("VmRSS") < before + 16 * 1024
     });

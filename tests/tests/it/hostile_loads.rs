@@ -1,4 +1,4 @@
-//! Loads that are too slow, too large or too many: memory keeps its bounds and neighbours their latency.
+//! Loads that are too slow, too large or too many: memory stays within its bounds, and so does the latency of neighbours.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use mainstem_records::Compression;
 use mainstem_testkit::figure;
 use mainstem_tests::client::is_read;
 use mainstem_tests::hostile::batches::batch;
-use mainstem_tests::hostile::client::{Client, PATIENCE, PRODUCE_VERSION, produce, request_bytes};
+use mainstem_tests::hostile::client::{Client, PRODUCE_VERSION, TIMEOUT, produce, request_bytes};
 use mainstem_tests::hostile::probe::Probe;
 use mainstem_tests::hostile::victim::Victim;
 use mainstem_tests::hostile::{is_long, wait_until};
@@ -44,7 +44,7 @@ use mainstem_wire::{Decoder, ErrorCode, Message};
 
 const MIB: u64 = 1 << 10;
 
-/// One thread serves everybody: who holds it up holds up the probe.
+/// One thread serves all connections: a request that holds it up holds up the probe.
 const ONE_LOOP: (&str, &str) = ("num.network.threads", "1");
 
 const FETCH_VERSION: i16 = 11;
@@ -91,7 +91,7 @@ fn slow_large_produces_hold_bounded_memory_and_nobody_up() {
     for client in &clients {
         client.socket.set_nonblocking(true).unwrap();
     }
-    // Each sends a little at a time; what the budget does not admit stays in the kernel's buffers.
+    // Each sends a little at a time. Bytes beyond the budget stay in the kernel's buffers.
     let mut sent = vec![0; clients.len()];
     let began = Instant::now();
     let drip = Duration::from_secs(if is_long() { 60 } else { 4 });
@@ -102,19 +102,19 @@ fn slow_large_produces_hold_bounded_memory_and_nobody_up() {
                 *sent += written;
             }
         }
-        // It is the fault of these clients that they pause.
+        // These clients pause by their own fault.
         std::thread::sleep(Duration::from_millis(20));
     }
     probe.finish();
     // 64 MiB, one more request, the batch that is being read, and the process itself.
     assert_peak(&victim, 64 + 10 + 16);
-    // In the end all of them finish, when they send as fast as they may.
+    // In the end all of them finish, when they send as fast as they can.
     let senders = clients.into_iter().zip(sent).map(|(mut client, sent)| {
         let rest = request[sent..].to_vec();
         std::thread::spawn(move || {
             client.socket.set_nonblocking(false).unwrap();
-            // Of 2 GB, for which a slow disk takes its time.
-            client.socket.set_read_timeout(Some(10 * PATIENCE)).unwrap();
+            // There are 2 GB in all, for which a slow disk takes its time.
+            client.socket.set_read_timeout(Some(10 * TIMEOUT)).unwrap();
             client.socket.write_all(&rest).is_ok() && client.frame().is_ok()
         })
     });
@@ -135,8 +135,8 @@ fn a_sender_that_stops_is_closed_when_others_wait() {
     // It announces a megabyte, sends half and stops: the budget is used up.
     stuck.socket.write_all(&1_048_576_i32.to_be_bytes()).unwrap();
     stuck.socket.write_all(&vec![0; 500_000]).unwrap();
-    // The first of them that needs more than the budget goes on beside it.
-    wait_until("half of it is read", PATIENCE, || is_read(&stuck.socket));
+    // The first of them that needs more than the budget continues beside it.
+    wait_until("half of it is read", TIMEOUT, || is_read(&stuck.socket));
     let mut waiting = Client::connect(victim.address);
     let batch = batch(Compression::None, 900_000);
     assert_eq!(
@@ -164,8 +164,8 @@ fn a_length_that_is_announced_keeps_nobody_waiting() {
     for _ in 0..20 {
         assert_eq!(Client::connect(victim.address).produce("announced", 0, 1, &batch), ErrorCode::NONE);
     }
-    // Where somebody waits for memory, who keeps it and is too slow is closed.
-    assert_eq!(victim.logged("arrived too slowly"), [] as [&str; 0], "somebody was kept waiting");
+    // If a request waits for memory, a slow connection that holds some is closed.
+    assert_eq!(victim.logged("arrived too slowly"), [] as [&str; 0], "a request was kept waiting");
     drop(silent);
     victim.assert_sound();
 }
@@ -196,7 +196,7 @@ fn what_is_named_a_hundred_thousand_times_is_described_once() {
     victim.assert_sound();
 }
 
-/// Groups that need not exist are described with what they would have.
+/// A request that describes groups, which need not exist, with their configurations.
 fn describe_groups(count: usize) -> Vec<u8> {
     let group = |number| DescribeConfigsResource {
         resource_type: 32,
@@ -216,8 +216,8 @@ fn describe_groups(count: usize) -> Vec<u8> {
 fn a_large_answer_ends_where_its_memory_does() {
     let mut victim = Victim::start(&[]);
     let mut client = Client::connect(victim.address);
-    // It is put together before its first byte comes: on a busy machine that takes a while.
-    client.socket.set_read_timeout(Some(10 * PATIENCE)).unwrap();
+    // The answer is put together before its first byte is sent, which takes a while on a busy machine.
+    client.socket.set_read_timeout(Some(10 * TIMEOUT)).unwrap();
     victim.reset_memory_peak();
     client.socket.write_all(&describe_groups(60_000)).unwrap();
     let frame = client.frame().unwrap();
@@ -246,7 +246,7 @@ fn create_many(client: &mut Client, count: usize, name: impl Fn(usize) -> String
     assert!(response.topics.iter().all(|topic| topic.error_code == 0));
 }
 
-/// How often a neighbour on the same loop produces and is answered until a request has the first bytes of its answer.
+/// The number of produces of a neighbour on the same loop until a request has the first bytes of its answer.
 fn answered_meanwhile(asking: &mut Client, request: &[u8], neighbour: &mut Client, topic: &str) -> usize {
     let batch = batch(Compression::None, 100);
     asking.socket.write_all(request).expect("the broker reads");
@@ -260,7 +260,7 @@ fn answered_meanwhile(asking: &mut Client, request: &[u8], neighbour: &mut Clien
     answered
 }
 
-/// How often a neighbour on the same loop produces and is answered until something is over.
+/// The number of produces of a neighbour on the same loop until a condition holds.
 fn answered_until(is_over: impl Fn() -> bool, neighbour: &mut Client, topic: &str) -> usize {
     let batch = batch(Compression::None, 100);
     let mut answered = 0;
@@ -271,7 +271,7 @@ fn answered_until(is_over: impl Fn() -> bool, neighbour: &mut Client, topic: &st
     answered
 }
 
-/// Tells how seldom a neighbour was answered while something went on: a loop that is held up answers it once.
+/// Checks and reports the answers of a neighbour during a request: a loop that is held up answers it once.
 fn tell_answers(answered: usize) {
     assert!(answered > 1, "the neighbour was answered {answered} times");
     figure("thousand_by_answers", 1_000.0 / answered as f64);
@@ -292,7 +292,7 @@ fn a_description_of_thousands_of_resources_holds_no_neighbour_up() {
     victim.assert_sound();
 }
 
-/// A member joins a group of its own with a pattern.
+/// A request to join a group of its own with a pattern.
 fn join_by_pattern(member: usize, pattern: &str) -> ConsumerGroupHeartbeatRequest<'_> {
     ConsumerGroupHeartbeatRequest {
         group_id: format!("group-{member}").into(),
@@ -309,12 +309,12 @@ fn error_of(answer: &[u8]) -> ErrorCode {
     ErrorCode::from(answer.expect("it is well-formed").error_code)
 }
 
-/// Has the coordinator of groups be there: a usual pattern is taken.
+/// Makes the broker create the coordinator of groups: a usual pattern is accepted.
 fn join_usual_group(client: &mut Client) {
     let find = FindCoordinatorRequest { coordinator_keys: vec!["group".into()], ..Default::default() };
     client.ask(6, &find);
     let request = join_by_pattern(usize::MAX, "[01]+-[0-9]*7");
-    wait_until("a member that joins", PATIENCE, || error_of(&client.ask(1, &request)) == ErrorCode::NONE);
+    wait_until("a member that joins", TIMEOUT, || error_of(&client.ask(1, &request)) == ErrorCode::NONE);
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn topic_patterns_of_many_members_hold_no_neighbour_up() {
     create_many(&mut client, 300, |number| format!("{}-{number}", bits(number).collect::<String>()));
     client.create_topic("neighbour", 1, &[]);
     join_usual_group(&mut client);
-    // Large when compiled, and with too many states: nothing is written, so that no client waits for the disk.
+    // The patterns are large when compiled, with too many states. Nothing is written, so that no client waits for the disk.
     let pattern = |number: usize| format!(r"\w{{{}}}[01]*0[01]{{14}}-[0-9]+", 16 + number % 8);
     let mut members: Vec<_> = (0..MEMBERS).map(|_| Client::connect(victim.address)).collect();
     let mut join_all = || {
@@ -339,7 +339,7 @@ fn topic_patterns_of_many_members_hold_no_neighbour_up() {
             assert_eq!(error_of(&answer), ErrorCode::INVALID_REGULAR_EXPRESSION);
         }
     };
-    // A loop that matches answers the neighbour at most once between two members.
+    // A loop that matches patterns answers the neighbour at most once between two members.
     tell_answers(std::thread::scope(|scope| {
         let members = scope.spawn(&mut join_all);
         answered_until(|| members.is_finished(), &mut client, "neighbour")
@@ -347,8 +347,8 @@ fn topic_patterns_of_many_members_hold_no_neighbour_up() {
     victim.assert_sound();
 }
 
-/// Has clients ask for a large answer which they do not read: the memory keeps a bound, and in the end one that reads gets a whole
-/// answer, as `is_whole` finds.
+/// Sends requests for a large answer on many connections that do not read. Memory stays within its bound, and in the
+/// end a connection that reads gets a whole answer, as `is_whole` checks.
 fn ask_and_read_nothing(
     victim: &mut Victim,
     request: &[u8],
@@ -365,19 +365,19 @@ fn ask_and_read_nothing(
         .collect();
     let probe = || {
         let mut client = Client::connect(victim.address);
-        // The broker may hang up at any point while there is no room.
+        // The broker may close the connection at any point while it lacks memory.
         client.socket.write_all(request).is_ok()
             && client.frame().is_ok_and(|frame| is_whole(&mut Decoder::new(&frame[5..])))
     };
-    // Each of those is answered in its turn, and has seconds to read.
-    wait_until("those who do not read are gone", Duration::from_secs(300), probe);
+    // Each of them is answered in turn, and has seconds to read.
+    wait_until("connections that do not read are closed", Duration::from_secs(300), probe);
     assert_peak(victim, mib_max);
     drop(silent);
     victim.assert_sound();
 }
 
-/// Large answers that are held or put together, what the allocator keeps, the requests and the process itself. Those of all who ask
-/// would take more than 1,000.
+/// Large answers that are held or put together, the allocator's reserve, the requests and the process itself. The
+/// answers to all requests would take more than 1,000.
 const ANSWERS_MIB_MAX: u64 = 64 + 17 * 4 + 40 + 16;
 
 #[test]
@@ -390,11 +390,11 @@ fn answers_that_nobody_reads_have_one_bound_and_give_way() {
     ask_and_read_nothing(&mut victim, &describe_groups(10_000), is_whole, ANSWERS_MIB_MAX);
 }
 
-/// Answers that are held, two that are put together, what the coordinator knows, and the process itself. Those of all who ask would
-/// take more than 1,000.
+/// Answers that are held, two that are put together, the state of the coordinator, and the process itself. The
+/// answers to all requests would take more than 1,000.
 const GROUPS_MIB_MAX: u64 = 64 + 2 * 128 + 64 + 16;
 
-/// Has a group of one member be stable, with `bytes` in its protocol and as many in its assignment.
+/// Makes a stable group of one member, with `bytes` in its protocol and as many in its assignment.
 fn found_group(client: &mut Client, group: &str, bytes: usize) {
     let join = JoinGroupRequest {
         group_id: group.into(),
@@ -441,7 +441,7 @@ fn groups_that_are_there_are_described_within_the_bound_of_answers() {
     let is_whole = |decoder: &mut Decoder<'_>| {
         let answer = DescribeGroupsResponse::decode(decoder, 5).unwrap();
         assert_eq!(answer.groups.len(), GROUPS);
-        let no_room = ErrorCode::COORDINATOR_NOT_AVAILABLE.code();
+        let without_memory = ErrorCode::COORDINATOR_NOT_AVAILABLE.code();
         answer.groups.iter().all(|group| match group.error_code {
             0 => {
                 let bytes = |member: &DescribedGroupMember<'_>| {
@@ -451,7 +451,7 @@ fn groups_that_are_there_are_described_within_the_bound_of_answers() {
                 true
             }
             error => {
-                assert_eq!(error, no_room);
+                assert_eq!(error, without_memory);
                 false
             }
         })
@@ -607,7 +607,7 @@ fn ten_thousand_pipelined_requests_without_reading_hold_bounded_memory() {
         writers.push(std::thread::spawn(move || socket.write_all(&requests)));
     }
     for writer in writers {
-        // The broker stops reading: the socket fills up and the time runs out.
+        // The broker stops reading: the socket's buffer fills up and the write times out.
         let _ = writer.join().unwrap();
     }
     probe.measure(500);
@@ -692,7 +692,7 @@ fn decompression_bombs_are_refused_and_neighbours_are_served() {
         let error = client.produce("bombs", 0, 1, bomb);
         assert_ne!(error, ErrorCode::NONE, "a batch of {} bytes", bomb.len());
     }
-    // Many in one request, which are just small enough: each may hold up the others, all together may not.
+    // Many in one request, each just below the limit: one may hold up the others, all together may not.
     let heavy = batch(Compression::Gzip, 60 << 20);
     for (batch, acks) in [(&heavy, 1), (&heavy, -1), (&heavy, 0), (&bombs[0], 1), (&bombs[0], 0)] {
         let mut request = produce("bombs", 0, acks, batch);
@@ -804,7 +804,7 @@ fn a_cold_read_does_not_hold_up_its_loop() {
     let (by_loop, by_helpers) = (victim.bytes_from_disk("loop-"), victim.bytes_from_disk("cold-reads-"));
     println!("bytes from disk: by the loop {by_loop}, by the helpers {by_helpers}");
     assert!(by_helpers > count as u64 * 900_000, "the pages were not cold");
-    // A lookup that finds nothing in memory asks for its pages and does not wait; what is sent is never read here.
+    // A lookup that misses the cache requests its pages and does not wait. Sent bytes are never read by this thread.
     assert!(by_loop < by_helpers / 8, "the loop itself reads what it sends");
     assert_peak(&victim, 24);
     victim.assert_sound();

@@ -1,5 +1,5 @@
-//! Listeners with TLS: clients that were given the port of another protocol, and key stores that change into what cannot be
-//! used. What the operator reads of it is in the log.
+//! Listeners with TLS: clients at the port of another protocol, and key stores that become unusable. The operator
+//! reads about both in the log.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,10 +11,10 @@ use mainstem_client::{Admin, ClientConfig, Error, ErrorClass, Tls};
 use mainstem_tests::broker::{Broker, Setup, binary};
 use mainstem_tests::wait::within;
 
-/// Stores are looked at every ten seconds.
+/// The longest wait for a reload: stores are checked every ten seconds.
 const RELOADED_MAX: Duration = Duration::from_secs(90);
 
-/// Where a listener of a broker is.
+/// The address of a broker's listener.
 fn address(broker: &Broker, listener: &str) -> String {
     let listeners = broker.ready()["listeners"].as_array().expect("a list");
     let found = listeners.iter().find(|one| one["name"] == listener).expect("it was configured");
@@ -50,7 +50,7 @@ fn await_line(broker: &Broker, parts: &[&str]) -> String {
     })
 }
 
-/// Puts another file in the place of one, as a person does who replaces a store: it is whole whenever it is read.
+/// Replaces a file atomically, as a person does who replaces a store: every read sees a whole file.
 fn replace(path: &str, bytes: &[u8]) {
     let new = format!("{path}.new");
     std::fs::write(&new, bytes).expect("it can be written");
@@ -64,10 +64,10 @@ fn await_lines(broker: &Broker, what: &str, count: usize) {
 }
 
 #[test]
-fn who_speaks_another_protocol_is_told_so() {
+fn a_client_of_another_protocol_gets_an_answer_that_says_so() {
     let made = authority();
     let dir = made.path().join("made");
-    let mut broker = Setup::new("who_speaks_another_protocol_is_told_so")
+    let mut broker = Setup::new("client-of-another-protocol")
         .set("listeners", "PLAINTEXT://127.0.0.1:0,LOGIN://127.0.0.1:0,SSL://127.0.0.1:0")
         .set("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,SSL:SSL")
         .set("sasl.enabled.mechanisms", "SCRAM-SHA-512")
@@ -104,7 +104,7 @@ fn who_speaks_another_protocol_is_told_so() {
     broker.stop();
 }
 
-/// A fixture that keytool made: `CN=broker,OU=a\,b,O=c`, of localhost.
+/// A fixture by keytool: `CN=broker,OU=a\,b,O=c`, for localhost.
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/security/src/store/fixtures").join(name)
 }
@@ -138,7 +138,7 @@ fn stores_that_cannot_be_used_are_reported_and_those_before_stay() {
     of_store().expect("it is served");
     of_pem().expect("it is served");
 
-    // The key has another password than the configuration says; the key is that of another certificate.
+    // Two stores that cannot be used: the key has another password than configured, and the key belongs to another certificate.
     replace(&store, &std::fs::read(fixture("jks-keypass.jks")).expect("it can be read"));
     let text = |dir: &Path| std::fs::read_to_string(dir.join("server.pem")).expect("it was made");
     let part = |text: &str, what: &str| {

@@ -1,4 +1,4 @@
-//! Several log directories: where partitions are, moves between them, and directories that fail for real.
+//! Several log directories: placement of partitions, moves between them, and directories that fail for real.
 
 mod compacted;
 mod cordoned;
@@ -25,12 +25,12 @@ fn broker_with_topic(name: &str, partitions: i32) -> (Broker, Client) {
     (broker, client)
 }
 
-/// One record of so many bytes, durably.
+/// Produces one record of so many bytes, durably.
 fn produce(client: &mut Client, partition: i32, bytes: usize) {
     client.produce(TOPIC, partition, -1, &batch(&[&vec![b'x'; bytes]])).unwrap();
 }
 
-/// The directory that has a partition of [`TOPIC`], by rank.
+/// The directory of a partition of [`TOPIC`], by rank.
 fn place(dirs: &[LogDir], partition: i32) -> usize {
     let places: Vec<_> = (0..dirs.len()).filter(|rank| dirs[*rank].has(TOPIC, partition)).collect();
     assert_eq!(places.len(), 1, "partition {partition} is in {places:?} of {dirs:?}");
@@ -51,7 +51,7 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// A line of the broker's log with all of these.
+/// Returns true if the broker's log has a line with all of these words.
 fn logged(broker: &Broker, wanted: &[&str]) -> bool {
     broker.log().lines().any(|line| wanted.iter().all(|text| line.contains(text)))
 }

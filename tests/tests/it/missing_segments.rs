@@ -8,7 +8,7 @@ use mainstem_tests::broker::{Broker, Setup, binary};
 use mainstem_tests::kafka::{batch, refusal};
 use mainstem_wire::ErrorCode;
 
-/// A batch of this size fills a segment of 1 MiB, the smallest that there is.
+/// The size of a batch that fills a segment of 1 MiB, the smallest possible.
 const VALUE_BYTES: usize = 700_000;
 
 /// A broker with a topic of five segments, and another one, after a stop in order.
@@ -30,7 +30,7 @@ fn segment(dir: &Path, base_offset: i64) -> PathBuf {
     dir.join(format!("{base_offset:020}.log"))
 }
 
-/// What a command says on both outputs, and whether it succeeded.
+/// Runs a command. Returns whether it succeeded, and both outputs.
 fn mainstem(arguments: &[&str], dir: &Path) -> (bool, String) {
     let output = Command::new(binary()).args(arguments).arg(dir).output().unwrap();
     let said = [output.stdout, output.stderr].concat();

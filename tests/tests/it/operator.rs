@@ -1,5 +1,5 @@
-//! What an operator and an orchestrator rely on: `/health` in any case, a log that holds up no request, a start that can be
-//! told to end.
+//! Guarantees for operators and orchestrators: `/health` in any state, a log that holds up no request, a start that
+//! can be interrupted.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,18 +13,18 @@ use mainstem_tests::broker::{Broker, Setup, binary};
 use mainstem_tests::client::Client;
 use mainstem_tests::disk_faults::{DiskFaults, Syncs};
 use mainstem_tests::kafka::batch;
-use mainstem_tests::wait::{PATIENCE, eventually};
+use mainstem_tests::wait::{TIMEOUT, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Connections that ask nothing: if each of them kept its seat (of 64) for the three seconds that a request may take, who comes after them
-/// would wait for longer than a test does.
+/// Connections without a request. If each of them kept its place (of 64) for the three seconds that a request may
+/// take, later ones would wait for longer than a test does.
 const IDLE: usize = 3_000;
 
 /// Status and body of GET; none if there is no answer.
 fn get(address: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
@@ -38,13 +38,13 @@ fn http_of(broker: &Broker) -> String {
 }
 
 #[test]
-fn idle_connections_at_the_operators_door_keep_no_other_out() {
+fn idle_connections_at_the_http_listener_keep_no_other_out() {
     let mut broker = Setup::new("operator-idle").start();
     let address = http_of(&broker);
     let mut idle: Vec<TcpStream> = (0..IDLE).map(|_| TcpStream::connect(&address).unwrap()).collect();
-    // Half of them have begun to ask.
+    // Half of them have begun a request.
     for stream in &mut idle[IDLE / 2..] {
-        // It may have been closed by now.
+        // The connection may be closed by now.
         let _ = stream.write_all(b"GET /health HTT");
     }
     for path in ["/health", "/metrics", "/health"] {
@@ -70,7 +70,7 @@ impl Process {
         Process::spawn(data_dir, http, stderr, command)
     }
 
-    /// One whose recovery of a partition waits for the disk until that works again.
+    /// Starts a broker whose recovery of a partition waits until the disk works again.
     fn start_slowly(data_dir: &Path, http: &str, stderr: Stdio, disk: &DiskFaults) -> Process {
         disk.set(Syncs::Hang, &data_dir.join("t-0"));
         let mut command = Command::new(binary());
@@ -97,10 +97,10 @@ impl Process {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
     }
 
-    /// Returns true if it has a thread of this name. `patience` is begun when a signal has been taken during a start, and no sooner.
+    /// Returns true if it has a thread of this name. `stop-timeout` starts when a signal is handled during a start.
     fn has_thread(&self, name: &str) -> bool {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        // One that ends meanwhile has no name.
+        // A thread that ends meanwhile has no name.
         let name_of =
             |thread: std::io::Result<fs::DirEntry>| fs::read_to_string(thread.ok()?.path().join("comm")).ok();
         threads.filter_map(name_of).any(|found| found.trim() == name)
@@ -118,7 +118,7 @@ impl Drop for Process {
     }
 }
 
-/// A broker that says more at its start than a pipe (64 KiB) and the queue behind it (a MiB) take, and nobody reads it.
+/// A broker whose log at the start is larger than a pipe (64 KiB) and the queue behind it (a MiB), without a reader.
 fn unheard(home: &Path) -> Process {
     let file = home.join("server.properties");
     let unknown = (0..5_000).map(|n| format!("unknown.{n}.{}=1\n", "x".repeat(250)));
@@ -156,7 +156,7 @@ fn a_full_disk_behind_the_standard_output_keeps_no_broker_from_starting() {
     assert!(child.wait().unwrap().success());
 }
 
-/// The lines of its log that a broker could not keep.
+/// The number of log lines that a broker has lost.
 fn lost_lines(ready: &Value) -> u64 {
     let (status, metrics) = get(ready["http"].as_str().unwrap(), "/metrics").unwrap();
     assert_eq!(status, 200);
@@ -170,16 +170,16 @@ fn what_could_not_be_logged_is_counted_for_a_reader_who_comes_late() {
     let mut broker = unheard(home.path());
     broker.ready();
     let mut lines = BufReader::new(broker.child.stderr.take().unwrap()).lines();
-    let told = lines.find(|line| line.as_ref().unwrap().contains("lines of the log were lost here"));
-    let told: Value = serde_json::from_str(&told.unwrap().unwrap()).unwrap();
-    assert_eq!(told["level"], "WARN", "{told}");
+    let lost = lines.find(|line| line.as_ref().unwrap().contains("lines of the log were lost here"));
+    let lost: Value = serde_json::from_str(&lost.unwrap().unwrap()).unwrap();
+    assert_eq!(lost["level"], "WARN", "{lost}");
     broker.ask_to_stop();
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
     assert!(rest.iter().any(|line| line.contains("stopped in order")), "{rest:?}");
     assert!(broker.wait().success());
 }
 
-/// A client that sends bad requests as fast as it can does not fill the disk by the log.
+/// A client that sends bad requests as fast as it can does not fill the disk with log lines.
 #[test]
 fn lines_that_peers_cause_are_few_and_the_others_are_counted() {
     let home = tempfile::tempdir().unwrap();
@@ -189,7 +189,7 @@ fn lines_that_peers_cause_are_few_and_the_others_are_counted() {
     let began = Instant::now();
     for _ in 0..5_000 {
         let mut hostile = TcpStream::connect(address).unwrap();
-        // It may be closed before all has left.
+        // The connection may be closed before all bytes are sent.
         let _ = hostile.write_all(&[0, 0, 0, 8, 0x7f, 0xff, 0, 0, 0, 0, 0, 0]);
         let _ = hostile.shutdown(std::net::Shutdown::Write);
         let _ = hostile.read(&mut [0]);
@@ -199,11 +199,11 @@ fn lines_that_peers_cause_are_few_and_the_others_are_counted() {
     assert!(broker.wait().success());
     let log = BufReader::new(broker.child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let closed = log.filter(|line| line.contains("connection closed")).count() as u64;
-    // Of each second, and of the one that was begun.
+    // The limit is for each second, and the last one has only begun.
     assert!((1..=(seconds + 1) * 20).contains(&closed), "{closed} in {seconds} s");
 }
 
-/// A data directory that was left by a kill, with some partitions; and a disk whose syncs may hang.
+/// A data directory with some partitions that a kill has left, and a disk whose syncs may hang.
 fn left_by_a_kill(name: &str) -> (Broker, DiskFaults) {
     let mut broker = Setup::new(name).set("num.recovery.threads.per.data.dir", 1).start();
     let mut client = broker.connect();
@@ -214,9 +214,9 @@ fn left_by_a_kill(name: &str) -> (Broker, DiskFaults) {
     (broker, disk)
 }
 
-/// Waits until a recovery is on its way, as an orchestrator sees it.
+/// Waits until a recovery is running, as an orchestrator sees it.
 fn wait_for_recovery(http: &str) -> Value {
-    eventually("the recovery to be told", || {
+    eventually("a report of the recovery", || {
         let (status, body) = get(http, "/health")?;
         assert_eq!(status, 503, "{body}");
         let report: Value = serde_json::from_str(&body).unwrap();
@@ -244,8 +244,8 @@ fn a_recovery_is_broken_off_by_a_signal() {
     let mut process = Process::start_slowly(&broker.data_dir(), &http, Stdio::piped(), &disk);
     wait_for_recovery(&http);
     process.ask_to_stop();
-    // Only then the recovery goes on.
-    eventually("the recovery to be broken off", || process.has_thread("patience").then_some(()));
+    // The recovery continues only after the signal was handled.
+    eventually("the recovery to be broken off", || process.has_thread("stop-timeout").then_some(()));
     disk.set(Syncs::Work, &broker.data_dir());
     assert!(process.wait().success());
     let mut said = String::new();
@@ -282,13 +282,13 @@ fn a_cluster_that_is_expected_has_to_be_there() {
         command
     };
     let elsewhere = broker.data_dir().with_file_name("elsewhere");
-    for (dir, expected, told) in [
+    for (dir, expected, message) in [
         (elsewhere.clone(), id.as_str(), "would begin a new one"),
         (broker.data_dir(), "AAAAAAAAAAAAAAAAAAAAAA", id.as_str()),
     ] {
         let refused = start(&dir, expected).output().unwrap();
         let said = String::from_utf8(refused.stderr).unwrap();
-        assert!(!refused.status.success() && said.contains(told) && said.contains(expected), "{said}");
+        assert!(!refused.status.success() && said.contains(message) && said.contains(expected), "{said}");
     }
     assert!(!elsewhere.exists(), "nothing was touched");
     let mut child = start(&broker.data_dir(), &id).spawn().unwrap();

@@ -1,5 +1,5 @@
-//! Every served API in every advertised version: a sensible request is answered as it should be, a random one is
-//! answered or costs its connection, and nothing else.
+//! Every served API in every advertised version: a sensible request gets the right answer, a random one gets an
+//! answer or closes its connection, and has no other effect.
 
 mod acls;
 mod admin;
@@ -18,9 +18,9 @@ use mainstem_wire::messages::response_header::ResponseHeader;
 use mainstem_wire::sample::{Rng, Sampler};
 use mainstem_wire::{ApiKey, Decoder, Message};
 
-/// Random requests of each version, unless `PROPTEST_CASES` gives another depth.
+/// Random requests of each version; `PROPTEST_CASES` sets another number.
 const CASES: u64 = 256 / CASES_SHARE;
-/// There are about 150 versions, so each gets a share of the cases only.
+/// Each of about 150 versions gets this share of the cases.
 const CASES_SHARE: u64 = 8;
 
 /// The APIs that the broker says it serves, in the order of their keys.
@@ -92,12 +92,12 @@ fn random_requests_are_answered_or_cost_their_connection() {
 
 enum Fate {
     Answered,
-    /// As a produce with acks=0 is.
+    /// No answer, as for a produce with acks=0.
     Silent,
     Closed,
 }
 
-/// Sends a request and, behind it, one whose answer shows that the first has been dealt with.
+/// Sends a request and, behind it, one whose answer shows that the first was handled.
 fn send_random(client: &mut Client, api: ApiKey, version: i16, body: &[u8]) -> Fate {
     let what = || format!("{} v{version} {body:02x?}", api.name());
     let id = client.send_body(api.key(), version, api.request_header_version(version), body);

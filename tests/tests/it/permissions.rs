@@ -1,9 +1,9 @@
-//! Who may do what, as Apache Kafka answers it: every API that is served, asked by one principal for each operation that a
-//! rule can allow or deny alone, and by some for each shape of a rule.
+//! Authorization as Apache Kafka has it: every served API, asked by one principal for each operation that a rule can
+//! allow or deny alone, and by some for each shape of a rule.
 //!
-//! One program asks Kafka and Mainstem the same requests. Kafka's answers are in `permissions/kafka-4.3.0.txt`, where a
-//! change of them can be read; every run compares ours with that file. With `TEST_KAFKA_ANEW=1` Kafka is run too, and
-//! has to answer what the file says; `UPDATE_EXPECT=1` writes the file from Kafka.
+//! One program sends Kafka and Mainstem the same requests. Kafka's answers are in `permissions/kafka-4.3.0.txt`,
+//! where a change of them can be read; every run compares ours with that file. With `TEST_KAFKA_LIVE=1` Kafka is run
+//! too, and has to answer as in the file; `UPDATE_EXPECT=1` writes the file from Kafka.
 
 mod answers;
 mod names;
@@ -21,7 +21,7 @@ use mainstem_tests::wait::eventually;
 
 use principals::{PASSWORD, Principal, ROOT};
 
-/// Beside the address of the one listener, for both brokers.
+/// Settings of both brokers, beside the address of the one listener.
 fn settings(lenient: bool) -> Vec<(&'static str, String)> {
     vec![
         ("listener.security.protocol.map", "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned()),
@@ -30,7 +30,7 @@ fn settings(lenient: bool) -> Vec<(&'static str, String)> {
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer".to_owned()),
         ("super.users", format!("User:{ROOT};User:ANONYMOUS")),
         ("allow.everyone.if.no.acl.found", lenient.to_string()),
-        // A topic that is created by being named cannot be: who may do it is distinguished, and nothing changes.
+        // A topic cannot be created by being named. So principals that may create it get another answer, and nothing changes.
         ("default.replication.factor", "3".to_owned()),
         ("num.partitions", "1".to_owned()),
         ("transaction.state.log.num.partitions", "4".to_owned()),
@@ -42,7 +42,7 @@ fn rules_decide_as_in_kafka() {
     compare(false);
 }
 
-/// With `allow.everyone.if.no.acl.found`.
+/// The same with `allow.everyone.if.no.acl.found`.
 #[test]
 fn rules_decide_as_in_kafka_where_what_no_rule_concerns_is_allowed() {
     compare(true);
@@ -54,7 +54,7 @@ fn compare(lenient: bool) {
         std::fs::write(golden(lenient), answers).unwrap();
     }
     let expected = std::fs::read_to_string(golden(lenient)).unwrap();
-    if std::env::var_os("TEST_KAFKA_ANEW").is_some()
+    if std::env::var_os("TEST_KAFKA_LIVE").is_some()
         && let Some(answers) = kafkas(lenient)
     {
         assert_same(&answers, &expected, "Kafka");
@@ -82,14 +82,14 @@ fn kafkas(lenient: bool) -> Option<String> {
     let home = Home::new("permissions", &NEWEST)?;
     home.set(&[("sasl.mechanism.inter.broker.protocol", "PLAIN".to_owned())]);
     home.set(&settings(lenient));
-    // What this feature configures by itself is not to be compared.
+    // The directories are set by `format` in Kafka, and not compared.
     home.set(&[("log.dirs", home.path("one").display().to_string())]);
     home.format(&["--feature", "eligible.leader.replicas.version=0"]);
     let _kafka = home.start_kafka();
     Some(table(&home.bootstrap(), lenient))
 }
 
-/// What every principal is answered to every probe, probe by probe: each answer with those who get it.
+/// The answers to every principal for every probe: each answer with the principals that get it.
 fn table(address: &str, lenient: bool) -> String {
     let principals = if lenient { principals::of_few_rules() } else { principals::all() };
     let mut root = log_in(address, ROOT);
@@ -127,7 +127,7 @@ fn write_answers(table: &mut String, by_answer: &BTreeMap<String, Vec<&str>>) {
     }
 }
 
-/// Connects as a user; one that the broker does not know yet is tried again.
+/// Connects as a user, and tries again while the broker does not know the user yet.
 fn log_in(address: &str, user: &str) -> Client {
     eventually("a login", || {
         let mut client = Client::connect(address).ok()?;
@@ -167,7 +167,7 @@ fn sections(table: &str) -> BTreeMap<&str, String> {
     sections
 }
 
-/// Every served API is asked, or it is said why not.
+/// Every served API is asked, or listed with the reason why not.
 #[test]
 fn every_served_api_is_in_the_table() {
     let mut asked: Vec<i16> = probes::all(&names::Ids::default()).iter().map(|probe| probe.api).collect();

@@ -1,4 +1,4 @@
-//! Kafka's semantics over the wire against the real binary: faults that others have had, each a test by its name.
+//! Kafka's semantics over the wire against the real binary: known faults of other brokers, each with a test of its name.
 
 mod administration;
 mod answers;

@@ -1,8 +1,8 @@
-//! Snapshots of the metadata log against the real binary: what they hold survives any stop without the log before them,
-//! and Kafka's own DumpLogSegments reads them.
+//! Snapshots of the metadata log against the real binary: their contents survive any stop without the log before
+//! them, and Kafka's own DumpLogSegments reads them.
 //!
-//! The last needs a JVM and Kafka's jars: in the folder that `MAINSTEM_KAFKA_JARS` names, or in
-//! `target/interop/kafka-4.3.0/lib`. Without them it says that it is skipped; under `CI=true` it fails.
+//! The last test needs a JVM and Kafka's jars: in the folder that `MAINSTEM_KAFKA_JARS` names, or in
+//! `target/interop/kafka-4.3.0/lib`. Without them it prints that it is skipped; under `CI=true` it fails.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use mainstem_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
 
-/// A snapshot is due at each look.
+/// The setting with which a snapshot is due at each check.
 const AT_ONCE: (&str, i64) = ("metadata.log.max.snapshot.interval.ms", 1);
 
-/// The files of the metadata log with that ending, by name.
+/// The files of the metadata log with this suffix, by name.
 fn files(broker: &Broker, ending: &str) -> Vec<PathBuf> {
     let dir = broker.data_dir().join("__cluster_metadata-0");
     let mut found: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -42,7 +42,7 @@ fn snapshot_above(broker: &Broker, offset: i64) -> i64 {
     eventually("a snapshot", || snapshot_end(broker).filter(|end| *end > offset))
 }
 
-/// Waits until there is one snapshot that has all that is in the log now.
+/// Waits until there is one snapshot that ends at the current log end.
 fn snapshot_of_all(broker: &Broker) -> i64 {
     let end = eventually("the end of the metadata log", || {
         let path = files(broker, ".log").pop()?;
@@ -105,7 +105,7 @@ fn what_a_snapshot_holds_survives_without_the_log_before_it() {
 fn a_snapshot_without_its_log_or_a_damaged_one_is_refused() {
     let mut broker = Setup::new("snapshot-damage").set(AT_ONCE.0, AT_ONCE.1).start();
     broker.connect().create_topic("topic", 1, &[]).unwrap();
-    // The stop makes no other one, beside which this would be there.
+    // The stop writes no other snapshot, which would be beside this one.
     assert!(snapshot_of_all(&broker) > 3);
     broker.stop();
     let path = files(&broker, ".checkpoint").pop().unwrap();

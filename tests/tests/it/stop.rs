@@ -1,4 +1,4 @@
-//! Stopping in order, and starts that cannot be.
+//! Stops in order, and starts that must fail.
 
 use std::fs;
 use std::net::TcpListener;
@@ -19,7 +19,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 const TOPIC: &str = "topic";
 
-/// How long clients ask the broker to wait: a stop that waited for it would take longer than a test waits for anything.
+/// The wait in clients' requests: a stop that waited for it would take longer than any wait of a test.
 const AN_HOUR_MS: i32 = 3_600_000;
 
 fn broker_with_topic(name: &str, partitions: i32) -> (Broker, Client) {
@@ -42,7 +42,7 @@ fn clients_are_answered_and_let_go_and_nothing_is_recovered() {
     for _ in 0..50 {
         producer.send(&produce_request(TOPIC, 0, -1, &one), BY_NAME).unwrap();
     }
-    // One answer shows that the broker is at these requests.
+    // One answer shows that the broker handles these requests.
     producer.receive::<ProduceRequest<'_>>(BY_NAME).unwrap();
 
     broker.ask_to_stop();
@@ -97,11 +97,11 @@ fn members_that_wait_in_a_join_are_answered_and_do_not_hold_up_the_stop() {
     assert!(broker.wait_for_end().success());
 }
 
-/// The disk hangs until the second signal is taken.
+/// The disk hangs until the second signal is handled.
 #[test]
 fn a_second_signal_skips_the_syncing_and_loses_nothing() {
     const PARTITIONS: i32 = 8;
-    /// A sync takes so long afterwards: far longer than the broker needs to note what it was told.
+    /// The time of a sync afterwards: far longer than the broker needs to handle the second signal.
     const SYNC_MS: u64 = 500;
     let home = tempfile::tempdir().unwrap();
     let faults = DiskFaults::build(home.path());
@@ -145,7 +145,7 @@ fn large_answers_do_not_hold_up_the_stop() {
         include_documentation: true,
         ..Default::default()
     };
-    // One of tens of MiB that is not read, and one that is not put together yet.
+    // An answer of tens of MiB that is not read, and one that is not put together yet.
     let (mut silent, mut asking) = (broker.connect(), broker.connect());
     silent.send(&describe(5_000), 4).unwrap();
     silent.stream().peek(&mut [0]).unwrap();
@@ -159,7 +159,7 @@ fn large_answers_do_not_hold_up_the_stop() {
     assert_eq!(broker.connect().read_all(TOPIC, 0, 0).unwrap().len(), 1);
 }
 
-/// Asserts that a start failed and said `why`.
+/// Asserts that a start failed with a message that has `why`.
 fn assert_refused((status, said): (ExitStatus, String), why: &[&str]) {
     assert!(!status.success());
     for part in why {
@@ -174,7 +174,7 @@ fn a_taken_port_is_reported() {
     let elsewhere = broker.data_dir().with_file_name("elsewhere");
     let address = broker.address();
     assert_refused(broker.start_another(&address, &elsewhere), &["cannot listen on", &address]);
-    // Another program's port is as taken as a broker's.
+    // A port that another program has is refused, too.
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap().to_string();
     assert_refused(broker.start_another(&address, &elsewhere), &["cannot listen on", &address]);
@@ -191,7 +191,7 @@ fn a_taken_data_directory_is_reported() {
     assert_refused(refused, &[&dir.display().to_string(), "in use"]);
     client.produce(TOPIC, 0, -1, &batch(&[b"a"])).unwrap();
     broker.assert_healthy();
-    // A lock file without its owner is no obstacle.
+    // A lock file without an owner does not matter.
     broker.kill();
     broker.start_again();
 }
@@ -217,7 +217,7 @@ fn more_partitions_than_descriptors_are_reported() {
 #[test]
 fn what_a_start_would_refuse_a_creation_refuses() {
     const DESCRIPTORS: u64 = 600;
-    // Three each, beside a quarter for closed segments and 64 for others.
+    // Three descriptors each, beside a quarter for closed segments and 64 for others.
     const PARTITIONS: i32 = 128;
     let mut broker = Setup::new("descriptor-budget").limit_descriptors(DESCRIPTORS, DESCRIPTORS).start();
     let mut client = broker.connect();

@@ -1,7 +1,7 @@
-//! Kafka Streams with `exactly_once_v2` over a real text, killed and killed under: what it counts is what a plain count
-//! counts, and each count of a word is written once.
+//! Kafka Streams with `exactly_once_v2` over a real text, with kills of the application and of the broker. Its counts
+//! equal a plain count, and each count of a word is written once.
 //!
-//! There is one kill for three of `TEST_KILLS`, ten at most: the application takes its time to be at work again.
+//! There is one kill for three of `TEST_KILLS`, ten at most, as the application is slow to resume work.
 
 use std::fs;
 use std::path::Path;
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use mainstem_tests::kafka_node::{Beside, Home, NEWEST};
 
 const PROGRAM: &str = "interop/java/src/mainstem/interop/WordCount.java";
-/// Kills of other loads, unless `TEST_KILLS` says otherwise, and as many of these as there is one here for.
+/// The default of `TEST_KILLS`, and the other kills for each one here.
 const OTHER_KILLS: u64 = 10;
 const OTHERS_FOR_ONE: u64 = 3;
-/// Half of them are the broker's.
+/// The most kills; half of them are the broker's.
 const KILLS_MAX: u64 = 10;
-/// Between kills: an application is at work again for some of it.
+/// The pause between kills: the application has resumed work for a part of it.
 const PAUSE: Duration = Duration::from_secs(7);
 const DEADLINE: Duration = Duration::from_secs(120);
 

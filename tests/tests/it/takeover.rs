@@ -1,14 +1,15 @@
-//! In Kafka's place: a directory of Apache Kafka (one node, combined roles) is served by Mainstem with the same
-//! server.properties, and given back. Everything in it is written and looked for by Kafka's own clients
+//! In Kafka's place: Mainstem serves a directory of Apache Kafka (one node, combined roles) with the same
+//! server.properties, and Kafka serves it again. Kafka's own clients write all data and check them
 //! (`tests/takeover/TakeoverData.java`).
 //!
-//! Needs a JVM and Kafka's jars in `target/interop/kafka-VERSION/lib`, which `cargo xtask test` installs. Without them a
-//! test says that it is skipped; under `CI=true` it fails.
+//! It needs a JVM and Kafka's jars in `target/interop/kafka-VERSION/lib`, which `cargo xtask test` installs. Without
+//! them a test prints that it is skipped; under `CI=true` it fails.
 
 use mainstem_tests::kafka_node::{BEFORE_4, Home, NEWEST};
 
-/// Kafka, Mainstem, Kafka, Mainstem, Kafka: after stops in order and after kills of either side. One idempotent producer
-/// writes all the while, and a transactional one has a transaction open at each change, which it ends with the next broker.
+/// Kafka, Mainstem, Kafka, Mainstem, Kafka: after stops in order and after kills of either side. One idempotent
+/// producer writes all the while. A transactional one has a transaction open at each change, which it ends with the
+/// next broker.
 #[test]
 fn a_directory_goes_to_mainstem_and_back() {
     let Some(home) = Home::new("takeover", &NEWEST) else { return };
@@ -18,7 +19,7 @@ fn a_directory_goes_to_mainstem_and_back() {
     let fed = home.feed();
     let mut transactions = home.transactions();
     home.data("check", 1);
-    // The check has ended the open transaction: each phase leaves one.
+    // The check has ended the open transaction: each phase leaves a new one.
     home.data("write", 1);
     transactions.ask("begin");
     kafka.stop();
@@ -54,8 +55,8 @@ fn a_directory_goes_to_mainstem_and_back() {
     home.assert_no_fault_in_the_files();
 }
 
-/// Kafka 3.9 with voters in its configuration, and a user's credential in its metadata. Afterwards `metadata.version` is
-/// that of 4.3: Kafka 4.3 takes the directory, 3.9 does not.
+/// Kafka 3.9 with voters in its configuration, and a user's credential in its metadata. Afterwards `metadata.version`
+/// is that of 4.3: Kafka 4.3 accepts the directory, 3.9 does not.
 #[test]
 fn a_directory_of_an_older_release_goes_one_way() {
     let Some(mut home) = Home::new("takeover-3.9", &BEFORE_4) else { return };
@@ -84,7 +85,7 @@ fn a_directory_of_an_older_release_goes_one_way() {
     }
 }
 
-/// Kafka stops following its log where a snapshot stands for it. Ours names its voters as Kafka's does.
+/// Kafka ends its reading of the log at a snapshot that replaces it. Ours names its voters as Kafka's does.
 #[test]
 fn kafka_goes_on_from_our_snapshot() {
     let Some(home) = Home::new("takeover-snapshot", &NEWEST) else { return };

@@ -1,4 +1,4 @@
-//! Transactions over the raw protocol: what `kill -9` leaves of them, and what a hostile or late client may not do.
+//! Transactions over the raw protocol: their state after `kill -9`, and refusals of hostile or late clients.
 //!
 //! `TEST_KILLS` is the number of rounds, `TEST_SEED` repeats a run's choices (not its timing).
 
@@ -16,7 +16,7 @@ mod simulated;
 
 use std::time::{Duration, Instant};
 
-/// Waits until something is there.
+/// Waits until there is a value.
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {

@@ -33,7 +33,7 @@ pub(crate) fn serve(
         let response = AddOffsetsToTxnResponse { error_code: error.code(), ..Default::default() };
         return Ok(respond(&context, response, out));
     }
-    // That the group's partition is there already is said from memory. Another coordinator may have ended that transaction.
+    // The answer that the group's partition is in the transaction comes from memory. Another coordinator may have ended that transaction.
     let error_code = ErrorCode::NOT_COORDINATOR.code();
     let refusal = Reply::AddOffsets(AddOffsetsToTxnResponse { error_code, ..Default::default() });
     let key = request.transactional_id.to_string();

@@ -39,7 +39,7 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let request: AddPartitionsToTxnRequest<'_> = body(decoder, context.version)?;
     let mut transactions = transactions_of(request, context.version);
-    // What is named twice is answered once.
+    // A transaction that is named twice is answered once.
     let mut seen = HashSet::new();
     transactions.retain(|transaction| seen.insert(transaction.transactional_id.clone()));
     if context.version >= FROM_LEADERS_SINCE
@@ -70,7 +70,7 @@ pub(crate) fn serve(
     Ok(Handled::Later { response, holds: true })
 }
 
-/// Asks the coordinator about one transaction, if the client may write to it and all its partitions are there.
+/// Asks the coordinator about one transaction, if the client may write to it and all its partitions exist.
 fn ask(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -88,7 +88,7 @@ fn ask(
         topics.flat_map(|topic| topic.partitions.iter().map(|index| (&*topic.name, *index)))
     };
     if partitions().all(|(topic, index)| check(topic, index).is_ok()) {
-        // That partitions are there already is said from memory. Another coordinator may have ended that transaction.
+        // The answer that partitions are in the transaction comes from memory. Another coordinator may have ended that transaction.
         let refusal = Reply::AddPartitions(refused(&transaction, ErrorCode::NOT_COORDINATOR));
         let key = transaction.transactional_id.to_string();
         let asked = (Request::AddPartitions(transaction), &*key);

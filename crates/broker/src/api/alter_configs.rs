@@ -51,7 +51,7 @@ impl<'a> Alteration<'a> for AlterConfigsRequest<'a> {
         (resource.resource_type, &resource.resource_name)
     }
 
-    /// What is set; all else goes.
+    /// The new values of a resource, which replace all others.
     fn changes(resource: &Self::Resource) -> Changes<'_> {
         let set = resource.configs.iter().map(|config| Change {
             name: &config.name,

@@ -1,5 +1,5 @@
-//! AlterReplicaLogDirs (34), v1-2: move partitions into other log directories (KIP-113). Answered when the moves are asked
-//! for; DescribeLogDirs tells how far they are.
+//! AlterReplicaLogDirs (34), v1-2: move partitions into other log directories (KIP-113). It is answered when the
+//! moves are requested; DescribeLogDirs reports their progress.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub(crate) fn serve(
     Ok(respond(context, response, out))
 }
 
-/// Where each partition is to go; of two places the later one counts.
+/// The directory for each partition. If a request names two, the later one counts.
 fn wanted<'r>(request: &'r AlterReplicaLogDirsRequest<'_>) -> BTreeMap<(&'r str, i32), &'r str> {
     let mut wanted = BTreeMap::new();
     for dir in &request.dirs {
@@ -61,13 +61,13 @@ fn move_partition(broker: &Arc<Broker>, topic: &str, index: i32, path: &str) -> 
     let topic = broker.store.topics.by_name(topic).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     let partition = topic.partition(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
     if partition.queue().is_some() {
-        // An attached queue stays where it is.
+        // An attached queue cannot be moved.
         return Err(ErrorCode::INVALID_REPLICA_ASSIGNMENT);
     }
     // An offline partition has no ends, and nothing to copy.
     partition.ends()?;
     if partition.is_replicated() {
-        // What its group must not forget lies in the journal of the directory.
+        // The positions of its consumers are in the journal of the directory.
         return Err(ErrorCode::INVALID_REPLICA_ASSIGNMENT);
     }
     broker.store.moves.request(&broker.store, topic.id, partition, to)

@@ -1,4 +1,4 @@
-//! ApiVersions (18), v0-4: what is served here, so that a client can choose.
+//! ApiVersions (18), v0-4: the served APIs and versions, so that a client can choose.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) fn serve(
     Ok(respond(&context, response(broker, context.version), out))
 }
 
-/// The answer to a version that is not known here: in version 0, with the versions that are (KIP-511).
+/// The answer to an unknown version: in version 0, with the known versions (KIP-511).
 pub(crate) fn unsupported(broker: &Arc<Broker>, correlation_id: i32, out: &mut ResponseBuffer) -> Handled {
     let error_code = ErrorCode::UNSUPPORTED_VERSION.code();
     let response = ApiVersionsResponse { error_code, ..response(broker, 0) };

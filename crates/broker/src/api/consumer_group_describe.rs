@@ -98,7 +98,7 @@ impl ListElement for DescribedGroup<'static> {
     }
 }
 
-/// Bytes that a member takes until it is encoded.
+/// Bytes of memory for a member until it is encoded.
 fn memory_of(member: &Member<'_>) -> usize {
     let assigned = |assignment: &Assignment<'_>| -> usize {
         let topics = assignment.topic_partitions.iter();

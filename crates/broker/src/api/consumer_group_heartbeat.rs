@@ -48,7 +48,7 @@ pub(crate) fn serve(
     Ok(coordinated::answer(&broker.groups, context, asked(request, MatchedPatterns::default()), out, encode))
 }
 
-/// Asks the coordinator when topic patterns are matched, which would hold up the event loop.
+/// Matches topic patterns in the background, since that would hold up the event loop, then asks the coordinator.
 async fn match_and_ask(
     broker: Arc<Broker>,
     context: RequestContext,
@@ -87,7 +87,7 @@ fn encode(context: &RequestContext, reply: Reply, out: &mut ResponseBuffer) -> H
     }
 }
 
-/// The group must be readable, and every topic that is named must be visible.
+/// Authorizes Read of the group, and Describe of every named topic.
 fn may_read(context: &RequestContext, request: &ConsumerGroupHeartbeatRequest<'_>) -> Result<(), ErrorCode> {
     authorize(context, Operation::Read, Resource::Group(&request.group_id))?;
     for topic in request.subscribed_topic_names.iter().flatten() {
@@ -96,7 +96,7 @@ fn may_read(context: &RequestContext, request: &ConsumerGroupHeartbeatRequest<'_
     Ok(())
 }
 
-/// Matches patterns, on a thread that may take its time: against the topics that the sender of a request may describe.
+/// Matches patterns against the topics that the sender of a request may describe. It runs in the background.
 fn match_patterns(context: &RequestContext, due: DuePatterns) -> MatchedPatterns {
     let may_describe = |topic: &str| permits(context, Operation::Describe, Resource::Topic(topic));
     due.matched(match context.connection.authorization {

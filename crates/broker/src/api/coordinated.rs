@@ -21,8 +21,8 @@ pub(crate) fn answer<C: Coordinator>(
     }
 }
 
-/// The same of a request about one key. What is answered from memory is held until a majority has confirmed that this node
-/// coordinates the key; where it does not, `refusal` is the reply.
+/// The same for a request about one key. An answer from memory is held until a majority has confirmed that this node
+/// coordinates the key. If it does not, `refusal` is the reply.
 pub(crate) fn answer_confirmed<C: Coordinator>(
     driver: &Driver<C>,
     context: RequestContext,
@@ -37,8 +37,8 @@ pub(crate) fn answer_confirmed<C: Coordinator>(
     }
 }
 
-/// The same of a request that is answered from memory, on a thread where waiting is allowed: held until a majority has
-/// confirmed that this node leads the partitions of the keys. `encode` gets those of which it did not.
+/// The same for a request that is answered from memory, in the background: the answer is held until a majority has
+/// confirmed that this node leads the partitions of the keys. `encode` gets the partitions without a confirmation.
 pub(crate) fn answer_confirmed_here<C: Coordinator>(
     driver: &Driver<C>,
     context: &RequestContext,

@@ -38,7 +38,7 @@ pub(crate) fn serve(
     Ok(respond(context, response, out))
 }
 
-/// Refuses a request where there are no rules, or its principal may not see or change them.
+/// Refuses a request if there is no authorizer, or its principal may not see or change rules.
 pub(super) fn check(
     broker: &Broker,
     context: &RequestContext,

@@ -47,7 +47,7 @@ pub(crate) fn serve(
     Ok(respond_throttled(context, response, mutations.throttle(), out))
 }
 
-/// Takes the configuration out of an answer to a principal that may not describe it (KIP-525).
+/// Removes the configuration from the answer to a principal that may not describe it (KIP-525).
 fn hide_configs(context: &RequestContext, topic: &mut CreatableTopicResult<'_>) {
     let is_created = topic.error_code == ErrorCode::NONE.code();
     if is_created && !permits(context, Operation::DescribeConfigs, Resource::Topic(&topic.name)) {

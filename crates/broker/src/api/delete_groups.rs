@@ -1,4 +1,4 @@
-//! DeleteGroups (42), v0-2: empty groups go with their offsets; answered when their tombstones are durable.
+//! DeleteGroups (42), v0-2: deletes empty groups with their offsets; answered when their tombstones are durable.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) fn serve(
     let mut request: DeleteGroupsRequest<'_> = body(decoder, context.version)?;
     let mut seen = HashSet::new();
     request.groups_names.retain(|id| seen.insert(id.clone()));
-    // All are asked before the first is waited for, so that they share a sync of the disk.
+    // All deletions are requested before the first is waited for, so that they share a sync of the disk.
     let asked: Vec<_> = request.groups_names.iter().map(|id| (id, delete(broker, context, id))).collect();
     let results = asked.into_iter().map(|(id, asked)| DeletableGroupResult {
         group_id: id.clone(),
@@ -46,10 +46,10 @@ fn delete(broker: &Arc<Broker>, context: &RequestContext, id: &str) -> Result<De
     Ok(Deletion { asked, was_tailer: !tailers.is_empty() })
 }
 
-/// A group's deletion on its way.
+/// A group's deletion in progress.
 struct Deletion {
     asked: Asked,
-    /// Named tailers of attached queues are gone already; the coordinator need not know the group.
+    /// Named tailers of attached queues were deleted already; the coordinator need not know the group.
     was_tailer: bool,
 }
 

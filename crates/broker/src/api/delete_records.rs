@@ -1,4 +1,4 @@
-//! DeleteRecords (21), v0-2: forget what lies before an offset; answered when a restart will remember that.
+//! DeleteRecords (21), v0-2: raise the log start; answered when the new one survives a restart.
 
 use std::collections::HashSet;
 use std::future::poll_fn;
@@ -52,7 +52,7 @@ pub(crate) fn serve(
     Ok(Handled::Later { response, holds: true })
 }
 
-/// Of a partition that a request names more than once, what comes last counts, as in Kafka.
+/// Keeps the last entry for each partition, as Kafka does for partitions that a request names more than once.
 fn last_of_each(mut request: DeleteRecordsRequest<'_>) -> DeleteRecordsRequest<'_> {
     let mut seen = HashSet::new();
     for topic in request.topics.iter_mut().rev() {
@@ -76,7 +76,7 @@ fn delete_in_topic(
     let allowed = authorize(context, Operation::Delete, Resource::Topic(&topic.name));
     let partitions = topic.partitions.iter().map(|wanted| {
         let deleted = allowed.and_then(|()| delete_in_partition(broker, &topic.name, wanted, durable));
-        // What was refused is not waited for.
+        // A refused deletion is not waited for.
         if deleted.is_err() {
             durable.done(Ok(()));
         }
@@ -106,7 +106,7 @@ fn delete_in_partition(
         return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
     }
     let partition = topic.partition(wanted.partition_index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-    // An empty cleanup.policy keeps everything, and forbids no removal.
+    // An empty cleanup.policy removes nothing by itself, and forbids no removal.
     let settings = partition.settings();
     if settings.log.compact && !settings.log.delete {
         return Err(ErrorCode::POLICY_VIOLATION);

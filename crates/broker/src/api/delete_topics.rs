@@ -1,4 +1,4 @@
-//! DeleteTopics (20), v1-6: by name or id; answered when the topics are gone for good.
+//! DeleteTopics (20), v1-6: by name or id; answered when the deletion is committed and carried out.
 
 use std::sync::Arc;
 
@@ -55,20 +55,20 @@ fn keep(
         Some(name) => Some(name.to_string()),
         None => broker.store.topics.by_id(&topic.topic_id).map(|topic| topic.name.to_string()),
     };
-    // What has no name is unknown, which the state machine says.
+    // An id without a name is unknown, which the state machine answers.
     let Some(name) = name else { return true };
     if permits(context, Operation::Delete, Resource::Cluster) {
         return true;
     }
     let is_missing = topic.name.is_some() && broker.store.topics.by_name(&name).is_none();
     if is_missing && permits(context, Operation::Describe, Resource::Topic(&name)) {
-        // A principal that may describe it learns that it is not there, which the state machine says too.
+        // A principal that may describe the topic learns that it does not exist. The state machine answers so, too.
         return true;
     }
     match authorize(context, Operation::Delete, Resource::Topic(&name)) {
         Ok(()) => true,
         Err(error) => {
-            // Who may not describe it is not told the name of an id.
+            // A principal that may not describe the topic does not learn the name for an id.
             let is_known =
                 topic.name.is_some() || permits(context, Operation::Describe, Resource::Topic(&name));
             let name = is_known.then_some(name);

@@ -56,7 +56,7 @@ pub(crate) fn serve(
     Ok(respond(&context, response, out))
 }
 
-/// The answer to a client that asks for other nodes than brokers.
+/// The refusal of a request for other nodes than brokers.
 fn refused(endpoint_type: i8) -> DescribeClusterResponse<'static> {
     let (error, message) = match endpoint_type {
         CONTROLLERS => (

@@ -1,4 +1,4 @@
-//! DescribeConfigs (32), v1-4: the configuration of topics, groups and this broker, with where each value comes from.
+//! DescribeConfigs (32), v1-4: the configuration of topics, groups and this broker, with the source of each value.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 use mainstem_requests::refused::Refused;
 
-/// What the salts are made from that unknown users of SCRAM are shown.
+/// The key of the secret from which salts for unknown SCRAM users are made.
 const DECOY_SECRET: &str = "mainstem.scram.decoy.secret";
 
-/// What is said of a resource for whose description there is no memory.
+/// The error message of a resource whose description does not fit into the memory for answers.
 const NO_ROOM: &str =
     "The answer takes more memory than there is for answers: describe fewer resources at a time.";
 
@@ -43,7 +43,7 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let behind = decoder.clone();
-    // Not by the rule of all: one such answer at a time is put together.
+    // It is not bounded by the rule for all APIs: one such answer at a time is put together.
     let mut held = decoder.held_to(elements_budget(INLINE_ELEMENTS_MAX));
     let request: DescribeConfigsRequest<'_> = match body(&mut held, context.version) {
         Err(DecodeError { kind: Malformed::Budget { .. }, .. }) => {
@@ -74,7 +74,7 @@ fn answer(
     request: &DescribeConfigsRequest<'_>,
     out: &mut ResponseBuffer,
 ) -> Handled {
-    // What is named twice is answered once, as in Kafka, where resources are keys of a map.
+    // A resource that is named twice is answered once, as in Kafka, where resources are keys of a map.
     let mut seen = HashSet::new();
     let mut distinct: Vec<_> = request.resources.iter().collect();
     distinct.retain(|wanted| seen.insert((wanted.resource_type, &*wanted.resource_name)));
@@ -149,7 +149,7 @@ fn describe(
             authorize(context, Operation::DescribeConfigs, Resource::Cluster)?;
             let own = image.configs(&ConfigResource::new(ResourceKind::Broker, ""));
             let mut configs = describe_cluster_default(own);
-            // Drawn by the metadata leader: nothing that an operator has set.
+            // The metadata leader generates it; no operator has set it.
             configs.retain(|config| config.name != DECOY_SECRET);
             Ok(configs)
         }
@@ -166,7 +166,7 @@ fn describe(
     }
 }
 
-/// The keys that are asked for; none: all of them.
+/// The keys asked for; none means all of them.
 fn keys_of<'r>(resource: &'r DescribeConfigsResource<'_>) -> Option<HashSet<&'r str>> {
     let keys = resource.configuration_keys.as_ref().filter(|keys| !keys.is_empty())?;
     Some(keys.iter().map(|key| &**key).collect())

@@ -76,7 +76,7 @@ impl ListElement for DescribedGroup<'static> {
     }
 }
 
-/// Bytes that a member takes until it is encoded.
+/// Bytes of memory for a member until it is encoded.
 fn memory_of(member: &DescribedGroupMember<'_>) -> usize {
     let texts = member.member_id.len() + member.client_id.len() + member.client_host.len();
     size_of_val(member) + texts + member.member_metadata.len() + member.member_assignment.len()

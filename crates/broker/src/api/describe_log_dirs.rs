@@ -1,4 +1,4 @@
-//! DescribeLogDirs (35), v1-5: the log directories, what is in each, and copies on their way into it.
+//! DescribeLogDirs (35), v1-5: the log directories, their partitions, and copies on their way into them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use mainstem_requests::context::{Operation, RequestContext, Resource, authorize}
 use mainstem_store::attached::Attached;
 use mainstem_store::partition::{Extent, Partition};
 
-/// Bytes that are not known.
+/// The value for unknown bytes.
 const UNKNOWN_BYTES: i64 = -1;
 
 pub(crate) fn serve(
@@ -48,7 +48,7 @@ fn describe(broker: &Broker, request: &DescribeLogDirsRequest<'_>) -> Vec<Descri
     known.chain(offline).chain(queues.map(|queue| attached(broker, queue))).collect()
 }
 
-/// The partitions that are asked for; all of them where none are named.
+/// The partitions asked for; all of them if none are named.
 struct Wanted<'a>(Option<HashSet<(&'a str, i32)>>);
 
 impl<'a> Wanted<'a> {
@@ -69,7 +69,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// By directory and topic.
+/// Partitions by directory and topic.
 type Found = BTreeMap<([u8; 16], Arc<str>), Vec<DescribeLogDirsPartition<'static>>>;
 
 fn find_all(broker: &Broker, wanted: &Wanted<'_>) -> Found {

@@ -1,4 +1,4 @@
-//! DescribeProducers (61), v0: what partitions remember of the producers that write to them (KIP-664).
+//! DescribeProducers (61), v0: the producer state of partitions (KIP-664).
 
 use std::sync::Arc;
 

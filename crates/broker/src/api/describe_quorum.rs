@@ -1,5 +1,5 @@
-//! DescribeQuorum (55), v0-2: who keeps the metadata log, and how far it reaches (KIP-595, KIP-836). One node leads and
-//! is the only voter.
+//! DescribeQuorum (55), v0-2: the replicas of the metadata log and their ends (KIP-595, KIP-836). A node without
+//! others is leader and only voter.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub(crate) fn serve(
     Ok(respond(context, response, out))
 }
 
-/// Anything else in the request, and nothing in it is answered: there is one quorum.
+/// Returns true if a request names the metadata log alone. Any other topic fails the whole request, as there is one quorum.
 fn is_the_metadata_log(topics: &[TopicData<'_>]) -> bool {
     matches!(topics, [topic] if topic.topic_name == CLUSTER_METADATA
         && matches!(topic.partitions.as_slice(), [partition] if partition.partition_index == 0))
@@ -108,7 +108,7 @@ fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
     }
 }
 
-/// How far each voter is, as the leader of the metadata log knows it; another node says only who leads.
+/// The progress of each voter, by the leader of the metadata log. Another node answers only who leads.
 fn describe_cluster(
     broker: &Broker,
     cluster: &Cluster,
@@ -118,7 +118,7 @@ fn describe_cluster(
     let log = broker.controller.log();
     let Some((matched, last)) = log.matched() else {
         let leader = broker.controller.leader();
-        // As Kafka's voters do: the client asks the leader.
+        // Kafka's voters answer so, too: the client asks the leader.
         let mut answer = refused(ErrorCode::NOT_LEADER_OR_FOLLOWER);
         if leader.is_none() {
             answer.error_message = Some(cluster.missing_majority().into());
@@ -133,7 +133,7 @@ fn describe_cluster(
     let voters = cluster.quorum.ids().map(|id| {
         let behind = matched.iter().find(|(node, _)| *node == id).map_or(last, |(_, index)| last - index);
         let behind = if id == broker.local.id { 0 } else { i64::try_from(behind).unwrap_or(i64::MAX) };
-        // An index counts batches, so that this is how far it is at least.
+        // Entries are counted, and a batch is one entry, so that this is the least of its end.
         let log_end_offset = log_end.saturating_sub(behind).max(0);
         let directory = cluster.directories.get(&id).copied().filter(|_| version >= 2);
         let caught_up = if in_sync.contains(&id) { now } else { -1 };
@@ -144,7 +144,7 @@ fn describe_cluster(
             // KIP-853: since version 2.
             replica_directory_id: directory.unwrap_or(Uuid::ZERO),
             log_end_offset,
-            // Replicas do not fetch: what they say over their links is the sign of life that fetches are in Kafka.
+            // Replicas do not fetch. Their messages over the links are the sign of life that fetches are in Kafka.
             last_fetch_timestamp: fetched,
             last_caught_up_timestamp: caught_up,
             ..Default::default()

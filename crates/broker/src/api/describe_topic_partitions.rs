@@ -47,7 +47,7 @@ pub(crate) fn serve(
     Ok(respond(context, response, out))
 }
 
-/// The names from the cursor on, in order; where none are named all of those that the principal may describe.
+/// The names from the cursor on, in order. Without names these are all topics that the principal may describe.
 fn wanted(
     context: &RequestContext,
     request: &DescribeTopicPartitionsRequest<'_>,
@@ -65,18 +65,18 @@ fn wanted(
     names
 }
 
-/// A response that is being filled.
+/// A response to be filled.
 struct Page<'a> {
     broker: &'a Broker,
     context: &'a RequestContext,
     image: &'a MetadataImage,
-    /// Partitions that still fit.
+    /// The number of partitions that still fit.
     left: usize,
     response: DescribeTopicPartitionsResponse<'static>,
 }
 
 impl Page<'_> {
-    /// Adds a topic from one of its partitions on. Whether there is room for more.
+    /// Adds a topic, from one of its partitions on. Returns true if there is space for more.
     fn add(&mut self, name: &str, first: usize) -> bool {
         if self.left == 0 {
             self.response.next_cursor = Some(Box::new(cursor(name, first)));
@@ -93,7 +93,7 @@ impl Page<'_> {
                 self.response.topics.push(DescribeTopicPartitionsResponseTopic {
                     error_code: error.code(),
                     name: Some(name.to_owned().into()),
-                    // Kafka adds them to each topic that may be described, whether it exists or not.
+                    // Kafka adds them for each topic that may be described, whether it exists or not.
                     topic_authorized_operations: match allowed {
                         Ok(()) => authorized_operations(self.context, Resource::Topic(name)),
                         Err(_) => i32::MIN,

@@ -1,4 +1,4 @@
-//! DescribeTransactions (65), v0: where transactions stand (KIP-664).
+//! DescribeTransactions (65), v0: the states of transactions (KIP-664).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let mut request: DescribeTransactionsRequest<'_> = body(decoder, context.version)?;
     let mut refused = Vec::new();
-    // What is named twice is described once: an answer is no larger than what is stored.
+    // An id that is named twice is described once: an answer is no larger than the stored data.
     let mut seen = HashSet::new();
     request.transactional_ids.retain(|id| {
         let allowed = authorize(context, Operation::Describe, Resource::TransactionalId(id));

@@ -1,4 +1,4 @@
-//! DescribeUserScramCredentials (50), v0: mechanisms and iterations of users (KIP-554), never what is hashed.
+//! DescribeUserScramCredentials (50), v0: mechanisms and iterations of users (KIP-554), never the hashes.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) fn serve(
     Ok(respond(context, response, out))
 }
 
-/// Kafka names no user in it.
+/// The refusal of a request. Kafka names no user in it.
 fn refuse(error: ErrorCode) -> DescribeUserScramCredentialsResult<'static> {
     DescribeUserScramCredentialsResult {
         error_code: error.code(),

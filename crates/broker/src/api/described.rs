@@ -1,4 +1,4 @@
-//! Descriptions of groups, for the two APIs that give them: DescribeGroups and ConsumerGroupDescribe.
+//! Descriptions of groups, for DescribeGroups and ConsumerGroupDescribe.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,27 +17,27 @@ pub(crate) trait Described: Sized {
     /// Asks the coordinator for a group.
     fn ask(coordinator: &Groups, context: &RequestContext, id: &str) -> Self;
 
-    /// A group of which nothing but an error is answered.
+    /// The answer about a group that has an error only.
     fn refused(id: &str, error: ErrorCode) -> Self;
 
-    /// Adds what the coordinator does not know, and takes back what the principal may not see.
+    /// Adds facts that the coordinator does not know, and removes those that the principal may not see.
     fn complete(&mut self, broker: &Broker, context: &RequestContext);
 
     /// The group's id.
     fn id(&self) -> &str;
 
-    /// The code of its error; 0: it is described.
+    /// The code of its error; 0 if it is described.
     fn error_code(&self) -> i16;
 
     /// Sets the bits of the operations that the principal may do.
     fn set_authorized_operations(&mut self, operations: i32);
 
-    /// Bytes that it takes until it is encoded.
+    /// Bytes of its memory until it is encoded.
     fn memory(&self) -> usize;
 }
 
-/// Describes groups from memory, held back until a majority has confirmed that this node coordinates them. Blocks. What the answer
-/// takes is added to `memory`; a group for which there is none is refused.
+/// Describes groups from memory, held back until a majority has confirmed that this node coordinates them. Blocks.
+/// The memory of the answer is added to `memory`; a group that does not fit is refused.
 pub(crate) fn describe<G: Described>(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -46,7 +46,7 @@ pub(crate) fn describe<G: Described>(
     memory: &mut AnswerShare,
 ) -> Vec<G> {
     let mut refused = Vec::new();
-    // What is named twice is described once: an answer is no larger than what is stored.
+    // A group that is named twice is described once: an answer is no larger than the stored data.
     let mut seen = HashSet::new();
     ids.retain(|id| match authorize(context, Operation::Describe, Resource::Group(id)) {
         Ok(()) => seen.insert(id.clone()),

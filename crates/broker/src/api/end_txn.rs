@@ -31,7 +31,8 @@ pub(crate) fn serve(
         let response = EndTxnResponse { error_code: error.code(), ..Default::default() };
         return Ok(respond(&context, response, out));
     }
-    // That a transaction has ended already is said from memory. It may be the one before: another coordinator may have begun the next.
+    // The answer that a transaction has ended comes from memory, and may be about the last one: another coordinator may have begun the
+    // next.
     let error_code = ErrorCode::NOT_COORDINATOR.code();
     let refusal = Reply::EndTxn(EndTxnResponse { error_code, ..Default::default() });
     let key = request.transactional_id.to_string();

@@ -38,19 +38,19 @@ use mainstem_store::topics::Topic;
 /// Reads up to this size are copied into the response, larger ones are sent from the file.
 const COPY_BYTES_MAX: usize = 32 * 1024;
 
-/// Bytes that are copied into one response; what does not fit is sent from the file.
+/// The most bytes copied into one response; the rest is sent from files.
 const COPY_BYTES_TOTAL_MAX: usize = 256 * 1024;
 
-/// Partitions up to which a fetch is read on its event loop: a millisecond's work.
+/// The most partitions of a fetch for its event loop: a millisecond's work.
 const INLINE_PARTITIONS_MAX: usize = 5000;
 
 /// Version from which clients know KAFKA_STORAGE_ERROR (KIP-112).
 const STORAGE_ERROR_SINCE: i16 = 6;
 
-/// Version from which an answer names the leader that another node is, and says where it is reached (KIP-951).
+/// Version from which an answer names another node as the leader, with its address (KIP-951).
 const CURRENT_LEADER_SINCE: i16 = 16;
 
-/// Bytes of an answer besides records, for each partition with records: what counts against a quota.
+/// Bytes of an answer besides records, for each partition with records, as a quota counts them.
 const PARTITION_BYTES: usize = 50;
 
 /// `isolation_level` of a consumer that reads no open transactions.
@@ -110,8 +110,8 @@ struct Fetch {
     rules: Option<u64>,
 }
 
-/// A waiter that partitions know of. They forget it however the wait ends: also when its connection does, since an idle
-/// partition would keep it, and the connection's memory with it, for ever.
+/// A waiter's registration in partitions. It is removed when the wait ends in any way, also with the connection: an
+/// idle partition would keep the waiter, and the connection's memory, for ever.
 struct Registration<'a> {
     fetch: &'a Fetch,
     waiter: Arc<FetchWaiter>,
@@ -123,13 +123,13 @@ impl Drop for Registration<'_> {
     }
 }
 
-/// What one pass over all partitions found, in the order of the plan.
+/// The result of one pass over all partitions, in the order of the plan.
 struct Reads {
     found: Vec<Result<partition::PartitionData, ErrorCode>>,
     bytes: usize,
-    /// There is something to tell at once: an error, or that the client's log has gone another way.
+    /// True if the answer cannot wait: it has an error, or the client's log has diverged.
     is_final: bool,
-    /// Some partition's place is only known when its index is read from disk.
+    /// True if some partition's position is only known when its index is read from disk.
     is_cold: bool,
 }
 
@@ -145,7 +145,7 @@ impl Fetch {
         let mut bytes_max =
             usize::try_from(request.max_bytes).unwrap_or(0).min(broker.limits.fetch_bytes_max);
         if let Some(most) = broker.quotas.fetch_bytes_max(&context) {
-            // More would be held back for ever: the answer is empty while its client is over its quota.
+            // More bytes would never leave: the answer is empty while its client is over its quota.
             bytes_max = bytes_max.min(most);
         }
         let bytes_min = usize::try_from(request.min_bytes).unwrap_or(0).min(bytes_max);
@@ -153,7 +153,7 @@ impl Fetch {
         Fetch { targets, bound, bytes_min, bytes_max, may_wait, rules, broker, context, plan }
     }
 
-    /// Reads every partition once. With a waiter, it is registered in each at the instant of its read.
+    /// Reads every partition once. A waiter is registered in each partition at the instant of its read.
     fn read(&self, waiter: Option<&Arc<FetchWaiter>>) -> Reads {
         let found = Vec::with_capacity(self.targets.len());
         let mut reads = Reads { found, bytes: 0, is_final: false, is_cold: false };
@@ -172,21 +172,21 @@ impl Fetch {
                     reads.found.push(partition.read(&read, waiter));
                     reads.note_last(read.bytes_max);
                 }
-                // As in Kafka what is unknown does not end the wait of the others; its client would else ask again
-                // and again until its metadata is new.
+                // As in Kafka, an unknown partition does not end the wait for the others. Its client would otherwise
+                // repeat the request until its metadata is new.
                 Err(error) => reads.found.push(Err(*error)),
             }
         }
         reads
     }
 
-    /// Whether the answer leaves now: enough bytes, an error, no partition to wait for, or no time to.
+    /// Returns true if the answer leaves now: enough bytes, an error, no partition to wait for, or no time to wait.
     fn is_satisfied(&self, reads: &Reads) -> bool {
         let nothing_to_wait_for = self.targets.iter().all(Result::is_err);
         reads.is_final || !self.may_wait || nothing_to_wait_for || reads.bytes >= self.bytes_min
     }
 
-    /// A fetch of so many partitions that reading them would hold up the neighbours of its connection.
+    /// Serves a fetch of so many partitions that reading them would hold up other connections.
     async fn serve_large(self, deadline: Instant) -> Result<ResponseBuffer, String> {
         let context = self.context.clone();
         let work = move || {
@@ -220,7 +220,7 @@ impl Fetch {
         Ok(out.worked_for(read_for + answered_for))
     }
 
-    /// The long poll, of a fetch for which the first look has not found enough.
+    /// Waits for records, as the first pass has not found enough.
     async fn wait(self, first: Reads, deadline: Instant) -> Result<ResponseBuffer, String> {
         let mut reads = self.wait_for_reads(first, deadline).await;
         self.refuse_denied(&mut reads);
@@ -259,7 +259,7 @@ impl Fetch {
         }
     }
 
-    /// Takes out what the client may not read any more: rules may have changed during the wait, which may take long.
+    /// Removes partitions that the client may no longer read: rules may have changed during a long wait.
     fn refuse_denied(&self, reads: &mut Reads) {
         if self.rules == version_of_rules(&self.context) {
             return;
@@ -268,7 +268,7 @@ impl Fetch {
             Finder { broker: &self.broker, context: &self.context, is_follower: false, last: None };
         let keys = self.plan.partitions.iter().map(|(key, _)| key);
         for ((target, key), found) in self.targets.iter().zip(keys).zip(&mut reads.found) {
-            // A follower's targets were not found.
+            // A follower has no authorized partitions.
             if target.is_ok()
                 && let Err(error) = finder.find(key)
             {
@@ -277,7 +277,7 @@ impl Fetch {
         }
     }
 
-    /// Answers when every index that has to come from the disk is read.
+    /// Reads the indexes that have to come from the disk, then answers.
     async fn answer_cold(self, mut reads: Reads) -> Result<ResponseBuffer, String> {
         let mut out = ResponseBuffer::pooled();
         if reads.is_cold {
@@ -287,8 +287,8 @@ impl Fetch {
         Ok(out)
     }
 
-    /// Reads what has to come from the disk, of one log directory after the other. Returns how long it took, without the time that a
-    /// turn was waited for.
+    /// Reads from the disk, from one log directory after the other. Returns the time that it took, without the waits
+    /// for a turn.
     async fn resolve(&self, mut reads: Reads) -> (Reads, Duration) {
         let mut took = Duration::ZERO;
         for (directory, pending) in reads.take_pending() {
@@ -303,8 +303,8 @@ impl Fetch {
         (reads, took)
     }
 
-    /// Ready when there is reason to look again, or at the deadline, which is no such reason. To be polled by a connection, of which
-    /// it wants to be polled then.
+    /// Ready when there is a reason to look again, or at the deadline, which is no such reason. It is polled by a
+    /// connection, and registers the wake-up of that.
     fn poll_woken(&self, waiter: &FetchWaiter, deadline: Instant, context: &Context<'_>) -> Poll<bool> {
         if self.broker.stopping.is_stopping() || waiter.poll(context).is_ready() {
             return Poll::Ready(true);
@@ -316,8 +316,9 @@ impl Fetch {
         Poll::Pending
     }
 
-    /// Registers a waiter in every partition, where all of them are as they were read; that is less than reading them again.
-    /// Returns how many bytes the wait is short of. `None`: something has changed, and the waiter is registered nowhere.
+    /// Registers a waiter in every partition, if all are as they were read; that costs less than reading them again.
+    /// Returns the bytes that the wait still needs. `None` if a partition has changed; then the waiter is registered
+    /// nowhere.
     fn watch(&self, reads: &Reads, waiter: &Arc<FetchWaiter>) -> Option<usize> {
         let mut pairs = self.targets.iter().zip(&self.plan.partitions).zip(&reads.found);
         let is_registered = pairs.all(|((target, (_, wanted)), found)| match (target, found) {
@@ -337,7 +338,7 @@ impl Fetch {
         }
     }
 
-    /// Encodes what was read, or nothing if the client is over its quota.
+    /// Encodes the records read, or none if the client is over its quota.
     fn answer(&self, mut reads: Reads, out: &mut ResponseBuffer) -> Handled {
         let held_after = match self.broker.quotas.fetched(&self.context, || reads.answer_bytes()) {
             Fetched::Held(held) => return self.answer_held(held, out),
@@ -357,7 +358,7 @@ impl Fetch {
             if let (Some(leaders), Err(error), Ok(partition)) = (&mut leaders, &*found, target) {
                 self.name_leader(leaders, *error, key, partition, &mut data);
             }
-            // As in Kafka: null unless aborted transactions were looked for, or there was nowhere to look.
+            // As in Kafka: null unless aborted transactions were looked for, or the partition cannot be read.
             if target.is_ok() && matches!(self.bound, ReadBound::HighWatermark) {
                 data.aborted_transactions = None;
             }
@@ -383,7 +384,7 @@ impl Fetch {
         handled
     }
 
-    /// Another node leads, if the error says so: which.
+    /// Adds the leader to an answer, if the error says that another node leads.
     fn name_leader(
         &self,
         leaders: &mut CurrentLeaders<'_>,
@@ -403,8 +404,8 @@ impl Fetch {
         }
     }
 
-    /// The answer to a client over its quota (KIP-219). It asks for the same again: a session goes on as it was, and one
-    /// that this request would have opened is closed.
+    /// The answer to a client over its quota (KIP-219). The client repeats the request: a session stays as it was,
+    /// and one that this request would have opened is closed.
     fn answer_held(&self, held: Duration, out: &mut ResponseBuffer) -> Handled {
         let session_id = match (&self.plan.session, self.plan.incremental) {
             (Some(_), true) => self.plan.session_id(),
@@ -434,7 +435,7 @@ impl Fetch {
     }
 }
 
-/// What the answer would say of a partition to its session.
+/// The state of a partition for the fetch session.
 fn answer_of(found: &Result<partition::PartitionData, ErrorCode>) -> Answer {
     match found {
         Ok(data) => Answer {
@@ -448,7 +449,7 @@ fn answer_of(found: &Result<partition::PartitionData, ErrorCode>) -> Answer {
 }
 
 impl Reads {
-    /// What the answer counts for against a quota.
+    /// Bytes of the answer, as a quota counts them.
     fn answer_bytes(&self) -> usize {
         let has_records = |found: &&Result<partition::PartitionData, ErrorCode>| {
             found.as_ref().is_ok_and(|data| !matches!(data.plan, ReadPlan::Empty))
@@ -456,7 +457,7 @@ impl Reads {
         self.bytes + self.found.iter().filter(has_records).count() * PARTITION_BYTES
     }
 
-    /// Notes what was found last, where so many bytes were asked for.
+    /// Notes the last partition's result, for which so many bytes were asked.
     fn note_last(&mut self, asked: usize) {
         let Some(found) = self.found.last() else { return };
         match found {
@@ -466,7 +467,7 @@ impl Reads {
                 self.bytes += match &data.plan {
                     ReadPlan::Empty => 0,
                     ReadPlan::Range(range) => range.len,
-                    // Not known yet: what follows gets only what is surely left.
+                    // The size is not known yet: later partitions get only the bytes that are certainly left.
                     ReadPlan::Later(_) => asked,
                 };
             }
@@ -474,7 +475,7 @@ impl Reads {
         }
     }
 
-    /// Takes out what has to come from the disk, by log directory, each with its place in the plan.
+    /// Removes the reads that have to come from the disk, by log directory, each with its place in the plan.
     fn take_pending(&mut self) -> BTreeMap<Option<DirectoryId>, Vec<(usize, PendingRead)>> {
         let mut pending = BTreeMap::<_, Vec<_>>::new();
         for (at, found) in self.found.iter_mut().enumerate() {
@@ -487,7 +488,7 @@ impl Reads {
         pending
     }
 
-    /// Puts in what was read for a place of the plan.
+    /// Inserts the result of a read at its place in the plan.
     fn put(&mut self, at: usize, plan: Result<ReadPlan, ReadError>) {
         let found = &mut self.found[at];
         match plan {
@@ -497,7 +498,7 @@ impl Reads {
     }
 }
 
-/// The version of the rules that count for a request; none without an authorizer.
+/// The version of the rules that a request is checked against; none without an authorizer.
 fn version_of_rules(context: &RequestContext) -> Option<u64> {
     context.connection.authorization.as_ref().map(|authorization| authorization.version())
 }
@@ -506,7 +507,7 @@ fn version_of_rules(context: &RequestContext) -> Option<u64> {
 struct Finder<'a> {
     broker: &'a Broker,
     context: &'a RequestContext,
-    /// The request comes from another node, which no partition has as a replica.
+    /// True if the request comes from another node, which no partition has as a replica.
     is_follower: bool,
     last: Option<(TopicKey, Result<Arc<Topic>, ErrorCode>)>,
 }
@@ -540,7 +541,7 @@ impl<'a> Finder<'a> {
                 return self.broker.store.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
             }
             TopicKey::Name(name) => {
-                // Before it is looked for: who may not read is not told what exists.
+                // It is authorized before the lookup: a client that may not read does not learn which topics exist.
                 authorize(self.context, Operation::Read, Resource::Topic(name))?;
                 return self.broker.store.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
             }
@@ -584,7 +585,7 @@ fn describe(
     }
 }
 
-/// The transactions that were aborted and may have records in what is read: consumers leave those out.
+/// The aborted transactions that may have records in this read: consumers leave those out.
 fn aborted(plan: &ReadPlan) -> Vec<AbortedTransaction<'static>> {
     let ReadPlan::Range(range) = plan else { return Vec::new() };
     let aborted = range.aborted.iter().map(|aborted| AbortedTransaction {
@@ -595,7 +596,7 @@ fn aborted(plan: &ReadPlan) -> Vec<AbortedTransaction<'static>> {
     aborted.collect()
 }
 
-/// Clients of the first versions know nothing of KAFKA_STORAGE_ERROR; from this one they look for the leader again.
+/// The error for a version: old clients do not know KAFKA_STORAGE_ERROR. This one makes them look for the leader again.
 fn known_error(version: i16, error: ErrorCode) -> ErrorCode {
     match error {
         ErrorCode::KAFKA_STORAGE_ERROR if version < STORAGE_ERROR_SINCE => ErrorCode::NOT_LEADER_OR_FOLLOWER,
@@ -634,14 +635,14 @@ struct Copies {
     files: Vec<FileRange>,
 }
 
-/// Where one partition's records are.
+/// The place of a partition's records.
 enum Place {
     Copied(std::ops::Range<usize>),
     InFile(usize),
 }
 
 impl Copies {
-    /// Takes the records over that were found.
+    /// Takes over the records of a plan.
     fn place(&mut self, plan: &mut ReadPlan) -> Place {
         let start = self.bytes.len();
         let ReadPlan::Range(range) = std::mem::replace(plan, ReadPlan::Empty) else { return Place::NOWHERE };
@@ -660,7 +661,7 @@ impl Copies {
 }
 
 impl Place {
-    /// There are none.
+    /// The place of no records.
     const NOWHERE: Place = Place::Copied(0..0);
 
     fn records<'a>(&self, copied: &'a [u8]) -> Records<'a> {

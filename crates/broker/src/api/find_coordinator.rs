@@ -1,4 +1,4 @@
-//! FindCoordinator (10), v0-6: which node coordinates a group or a transactional id.
+//! FindCoordinator (10), v0-6: the node that coordinates a group or a transactional id.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use mainstem_requests::refused::Refused;
 const GROUP: i8 = 0;
 const TRANSACTION: i8 = 1;
 
-/// Version from which several keys are asked for at once.
+/// Version from which a request has several keys.
 const SEVERAL_KEYS_SINCE: i16 = 4;
 
 pub(crate) fn serve(
@@ -34,7 +34,7 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let behind = decoder.clone();
     let request = body(decoder, context.version)?;
-    // The first question of a kind creates the coordinator's topic, which waits for the disk.
+    // The first request of a kind creates the coordinator's topic, which waits for the disk.
     if topic_of(&request).is_some_and(|topic| broker.store.topics.by_name(topic).is_none()) {
         return Ok(serve_in_background(broker, context, &behind, Class::Changes, create_and_answer));
     }
@@ -50,7 +50,7 @@ fn create_and_answer(
     Ok(answer(broker, context, &body(decoder, context.version)?, out))
 }
 
-/// The topic of the coordinator that is looked for.
+/// The topic of the requested coordinator.
 fn topic_of(request: &FindCoordinatorRequest<'_>) -> Option<&'static str> {
     match request.key_type {
         GROUP => Some(OFFSETS_TOPIC),
@@ -74,7 +74,7 @@ fn answer(
     let found = find(&request.key);
     let response = FindCoordinatorResponse {
         error_code: found.error_code,
-        // Kafka puts the error's name where there is none to explain.
+        // Kafka uses the error's name if there is no message.
         error_message: match found.error_code {
             0 => Some(ErrorCode::NONE.name().into()),
             _ => found.error_message,
@@ -112,8 +112,8 @@ fn coordinator(
     }
 }
 
-/// The node that coordinates what is in a partition, and where the client reaches it. One on which the partition is offline does
-/// not; that says nothing of another one, which may lead it.
+/// The node that coordinates a partition, with its address for the client. A node on which the partition is offline
+/// does not; another node may still lead it.
 fn endpoint_of(
     broker: &Broker,
     context: &RequestContext,

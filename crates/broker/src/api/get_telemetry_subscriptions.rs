@@ -1,4 +1,4 @@
-//! GetTelemetrySubscriptions (71), v0: which metrics a client is to push, and how often (KIP-714).
+//! GetTelemetrySubscriptions (71), v0: the metrics that a client is to push, and the interval (KIP-714).
 
 use std::sync::Arc;
 

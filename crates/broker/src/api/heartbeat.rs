@@ -1,4 +1,4 @@
-//! Heartbeat (12), v0-4: still there; is there a rebalance?.
+//! Heartbeat (12), v0-4: a member is alive, and learns of rebalances.
 
 use std::sync::Arc;
 

@@ -34,7 +34,7 @@ pub(crate) fn serve(
         request.resources.extract_if(.., |resource| resource.resource_type == BROKER_LOGGER).collect();
     let unusable = refuse_unusable(broker, &mut request);
     let altered = broker.controller.alter_configs(&request);
-    // As in Kafka, who sets a store to what it is has it read again.
+    // As in Kafka, setting a store to its current value makes the broker read it again.
     if !request.validate_only && request.resources.iter().any(|resource| resource.resource_type == BROKER) {
         broker.security.read_stores_again();
     }
@@ -60,7 +60,7 @@ impl<'a> Alteration<'a> for IncrementalAlterConfigsRequest<'a> {
         (resource.resource_type, &resource.resource_name)
     }
 
-    /// An operation that does not exist is found later.
+    /// The changes of a resource. Unknown operations are found later.
     fn changes(resource: &Self::Resource) -> Changes<'_> {
         (changes_of(resource).unwrap_or_default(), false)
     }
@@ -74,7 +74,7 @@ impl<'a> Alteration<'a> for IncrementalAlterConfigsRequest<'a> {
     }
 }
 
-/// Levels of loggers are not metadata: they last until the process ends.
+/// Alters levels of loggers. They are not metadata, and last until the process ends.
 fn alter_loggers(
     broker: &Broker,
     resources: &[AlterConfigsResource<'_>],

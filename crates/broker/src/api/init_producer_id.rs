@@ -1,5 +1,5 @@
-//! InitProducerId (22), v0-5: an id for an idempotent producer, never given twice; and for a transactional one, whose
-//! predecessors it fences.
+//! InitProducerId (22), v0-5: a unique id for an idempotent producer. For a transactional one it also fences its
+//! predecessors.
 
 use std::sync::Arc;
 

@@ -39,7 +39,7 @@ pub(crate) fn serve(
     }))
 }
 
-/// Answers with the protocol's name as the version has it where there is none.
+/// Answers a join. Without a protocol its name is null or empty, by version.
 fn respond_joined(
     context: &RequestContext,
     mut response: JoinGroupResponse<'_>,

@@ -1,4 +1,4 @@
-//! LeaveGroup (13), v0-5: members go, so that the others need not wait for a time-out.
+//! LeaveGroup (13), v0-5: members leave, so that the others need not wait for a timeout.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! ListConfigResources (74), v0-1: what has, or could have, configurations (KIP-1142).
+//! ListConfigResources (74), v0-1: resources that have, or could have, configurations (KIP-1142).
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(crate) fn serve(
     Ok(respond(context, response, out))
 }
 
-/// Each type once; all of them where none is named.
+/// The requested types, each once; all of them if none is named.
 fn wanted(request: &ListConfigResourcesRequest, version: i16) -> Result<Vec<i8>, ErrorCode> {
     let asked = &request.resource_types;
     if version == 0 {

@@ -32,7 +32,7 @@ pub(crate) fn serve(
     let filter = ListFilter::of(&request);
     let (mut response, overtaken) =
         broker.groups.confirmed_here(Keys::All, |coordinator| list(coordinator, context, &filter));
-    // Another node lists those.
+    // The other node lists these groups.
     response.groups.retain(|group| !overtaken.has(&broker.groups, &group.group_id));
     if response.error_code == 0 {
         tailers::list(&broker.store, &mut response.groups, (&filters.0, &filters.1));
@@ -45,7 +45,7 @@ pub(crate) fn serve(
     Ok(respond(context, response, out))
 }
 
-/// The groups of this node, part by part, so that others are served between them.
+/// The groups of this node, one partition after the other, so that the coordinator serves others in between.
 fn list(coordinator: &Groups, context: &RequestContext, filter: &ListFilter) -> ListGroupsResponse<'static> {
     let mut listed = ListGroupsResponse::default();
     let mut after = None;

@@ -1,4 +1,4 @@
-//! ListOffsets (2), v1-11: the ends of partitions, and the offset of a time stamp.
+//! ListOffsets (2), v1-11: the ends of partitions, and the offset for a timestamp.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,12 +28,11 @@ const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 /// The record with the largest time stamp (KIP-734), from version 7.
 const MAX_TIMESTAMP: i64 = -3;
-/// The start of what is on this node's disk (KIP-405), from version 8.
+/// The start of this node's local log (KIP-405), from version 8.
 const EARLIEST_LOCAL: i64 = -4;
-/// The end of what is in tiered storage (KIP-1005), from version 9. There is none: unknown offset.
+/// The end of tiered storage (KIP-1005), from version 9. There is none: unknown offset.
 const LATEST_TIERED: i64 = -5;
-/// The first offset that is not yet in tiered storage (KIP-1023), from version 11. Without such storage it is unknown
-/// too.
+/// The first offset that is not yet in tiered storage (KIP-1023), from version 11. It is unknown, too.
 const EARLIEST_PENDING_UPLOAD: i64 = -6;
 
 /// `isolation_level` of a reader of all records.
@@ -41,10 +40,10 @@ const READ_UNCOMMITTED: i8 = 0;
 /// `isolation_level` of a reader of no open transactions.
 const READ_COMMITTED: i8 = 1;
 
-/// So many time stamps are looked for at a turn of their log directory: others have theirs between.
+/// The most timestamps that are looked up in one turn of their log directory: other requests get turns in between.
 const SEARCHES_OF_A_TURN: usize = 64;
 
-/// In place of how often a partition is asked for: its answer is made. What is named more than once is refused, once.
+/// The count of a partition that is answered already. A partition that is named more than once is refused, once.
 const ANSWERED: u32 = 0;
 
 /// Version from which an answer has a leader epoch.
@@ -64,7 +63,7 @@ pub(crate) fn serve(
 ) -> Result<Handled, DecodeError> {
     let behind = decoder.clone();
     let request: ListOffsetsRequest<'_> = body(decoder, context.version)?;
-    // The ends are known; a time stamp is looked up in indexes, which may have to come from the disk.
+    // The ends are known. A timestamp is looked up in indexes, which may have to come from the disk.
     let searches = Searches::of(broker, &context, &request);
     if searches.is_empty() {
         return Ok(answer(broker, &context, &request, &Searched::new(), out));
@@ -74,7 +73,7 @@ pub(crate) fn serve(
     Ok(Handled::Later { response, holds: true })
 }
 
-/// Whether a time stamp has to be looked for.
+/// Returns true if a timestamp has to be looked up.
 fn is_searched(timestamp: i64) -> bool {
     timestamp >= 0 || timestamp == MAX_TIMESTAMP
 }
@@ -83,33 +82,33 @@ fn isolation(request: &ListOffsetsRequest<'_>) -> Result<bool, ErrorCode> {
     match request.isolation_level {
         READ_UNCOMMITTED => Ok(false),
         READ_COMMITTED => Ok(true),
-        // As in Kafka, where no code is meant for it.
+        // As in Kafka, which has no code for it.
         _ => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
     }
 }
 
-/// Where a partition is named in a request: the number of its topic there, and its own in that.
+/// The place of a partition in a request: the index of its topic, and its index in that.
 type Place = (usize, usize);
 
-/// What was found of time stamps.
+/// The results of lookups.
 type Searched = HashMap<Place, Result<Found, ErrorCode>>;
 
-/// A time stamp that is looked for in a partition.
+/// A timestamp to look up in a partition.
 struct Search {
     place: Place,
     partition: Arc<Partition>,
     wanted: ListOffsetsPartition<'static>,
 }
 
-/// The time stamps that a request looks for, by the log directory whose disk has the indexes. What is named more than once is
-/// refused, and not looked for.
+/// The timestamps to look up, by the log directory with the indexes. Partitions that are named more than once are
+/// refused, and not looked up.
 #[derive(Default)]
 struct Searches {
     by_directory: BTreeMap<Option<DirectoryId>, Vec<Search>>,
     committed: bool,
 }
 
-/// How often each partition is named.
+/// The number of times that each partition is named.
 fn asked<'r>(request: &'r ListOffsetsRequest<'_>) -> HashMap<(&'r str, i32), u32> {
     let mut asked = HashMap::new();
     for topic in &request.topics {
@@ -165,12 +164,12 @@ impl Searches {
         self.by_directory.is_empty()
     }
 
-    /// Bytes that they take while they wait.
+    /// Bytes of their memory while they wait.
     fn bytes(&self) -> usize {
         self.by_directory.values().map(|searches| size_of_val(searches.as_slice())).sum()
     }
 
-    /// Looks in one log directory after the other, a few partitions at a turn, then answers.
+    /// Looks in one log directory after the other, a few partitions in a turn, then answers.
     async fn answer(
         self,
         broker: Arc<Broker>,
@@ -226,7 +225,7 @@ fn answer(
             }
             let partition = locate(broker, context, &topic.name, wanted)?;
             match is_searched(wanted.timestamp) {
-                // It was not there when it was to be searched.
+                // The partition did not exist at the time of the lookup.
                 true => Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
                 false => find_in(&partition, wanted, context.version, committed),
             }
@@ -240,7 +239,7 @@ fn answer(
             Some(encode(context, wanted.partition_index, found))
         });
         let partitions: Vec<_> = partitions.collect();
-        // One that is named again was answered before.
+        // A partition that is named again was answered before.
         (topic.partitions.is_empty() || !partitions.is_empty()).then(|| ListOffsetsTopicResponse {
             name: topic.name.clone(),
             partitions,
@@ -251,7 +250,7 @@ fn answer(
     respond(context, response, out)
 }
 
-/// An offset with its time stamp and leader epoch, where there are any.
+/// An offset with its timestamp and leader epoch, if it has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Found {
     offset: i64,
@@ -269,7 +268,7 @@ impl Found {
     }
 }
 
-/// The special time stamps that a version may ask for; a real one is 0 or above.
+/// Returns true if a version may ask for this special timestamp. A real one is 0 or above.
 fn is_known(timestamp: i64, version: i16) -> bool {
     let needs = match timestamp {
         EARLIEST_PENDING_UPLOAD => 11,
@@ -282,7 +281,7 @@ fn is_known(timestamp: i64, version: i16) -> bool {
     version >= needs
 }
 
-/// The partition in which an offset is looked for.
+/// Finds an offset in a partition.
 fn locate(
     broker: &Broker,
     context: &RequestContext,
@@ -304,7 +303,7 @@ fn find_in(
     let leader_epoch = partition.lead(LeaderEpoch::new(wanted.current_leader_epoch))?;
     let is_of_the_end = !matches!(wanted.timestamp, EARLIEST | EARLIEST_LOCAL);
     if is_of_the_end && !partition.is_settled() {
-        // KIP-207: what leaders before this one have committed is not known yet.
+        // KIP-207: the records that earlier leaders have committed are not known yet.
         return Err(match version {
             OFFSET_NOT_AVAILABLE_SINCE.. => ErrorCode::OFFSET_NOT_AVAILABLE,
             _ => ErrorCode::LEADER_NOT_AVAILABLE,
@@ -323,7 +322,7 @@ fn find_in(
                 MAX_TIMESTAMP => TimeSearch::Latest,
                 timestamp => TimeSearch::AtLeast(timestamp),
             })?;
-            // What lies beyond the readable end is not told.
+            // Records beyond the readable end are not reported.
             Ok(found.filter(|found| found.offset < readable).map_or_else(Found::nothing, |found| Found {
                 offset: found.offset,
                 timestamp: found.timestamp,
@@ -366,8 +365,8 @@ mod tests {
         find_in(&leader.partition, &wanted, version, false)
     }
 
-    /// KIP-207: until its first entry is committed a leader does not know what those before it have committed. Where the partition
-    /// begins it knows.
+    /// KIP-207: until its first entry is committed, a leader does not know which earlier entries are. At the start of
+    /// the partition it knows.
     #[test]
     fn a_leader_names_no_end_before_its_first_entry_is_committed() {
         let leader = Leader::of_voters(3);

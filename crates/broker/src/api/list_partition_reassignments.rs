@@ -1,4 +1,4 @@
-//! ListPartitionReassignments (46), v0: there is never one under way, since replicas do not move between nodes yet.
+//! ListPartitionReassignments (46), v0: none is ever running, since replicas do not move between nodes yet.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Metadata (3), v0-13: topics and where their partitions are led; creates topics that are named and missing.
+//! Metadata (3), v0-13: topics and the leaders of their partitions. Creates topics that are named and missing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ use mainstem_requests::context::{
     Operation, RequestContext, Resource, authorize, authorized_operations, cluster_operations, permits,
 };
 
-/// Topics and partitions up to which a request is answered on its event loop; more would hold up its neighbours.
+/// The most topics and partitions of an answer on its event loop; more would hold up other connections.
 const INLINE_ENTRIES_MAX: usize = 5000;
 
 /// Kafka's number of a node that is not known.
 const NO_NODE: i32 = -1;
 
-/// The quota on partitions that are created is kept to whatever the version of the request: Kafka asks its controller
-/// for the topics by the latest CreateTopics, in the name of the client.
+/// The quota on created partitions holds for every version of the request: Kafka asks its controller for the topics
+/// by the latest CreateTopics, in the name of the client.
 const STRICT_ALWAYS: i16 = 0;
 
 pub(crate) fn serve(
@@ -52,7 +52,7 @@ pub(crate) fn serve(
     Ok(answer(broker, &context, &request, out))
 }
 
-/// A request with each topic once: its topics are a set, as Kafka has it.
+/// Decodes a request, with each topic once: its topics are a set, as in Kafka.
 fn decode<'a>(decoder: &mut Decoder<'a>, version: i16) -> Result<MetadataRequest<'a>, DecodeError> {
     let mut request: MetadataRequest<'a> = body(decoder, version)?;
     if let Some(topics) = request.topics.as_mut().filter(|topics| topics.len() > 1) {
@@ -62,7 +62,7 @@ fn decode<'a>(decoder: &mut Decoder<'a>, version: i16) -> Result<MetadataRequest
     Ok(request)
 }
 
-/// Whether the answer has so much to tell that it is not made on the event loop.
+/// Returns true if the answer is too large for the event loop.
 fn is_large(broker: &Broker, context: &RequestContext, request: &MetadataRequest<'_>) -> bool {
     let image = broker.controller.image();
     let entries = |topic: &TopicImage| 1 + topic.partitions.len();
@@ -75,7 +75,7 @@ fn is_large(broker: &Broker, context: &RequestContext, request: &MetadataRequest
     entries > INLINE_ENTRIES_MAX
 }
 
-/// The topics that are asked for; none: all of them. Before version 1 an empty list means all topics; from then on null
+/// The topics asked for; none means all of them. Before version 1 an empty list means all topics; from then on null
 /// does.
 fn named<'r, 'a>(
     request: &'r MetadataRequest<'a>,
@@ -92,7 +92,7 @@ fn create_and_answer(
 ) -> Result<Handled, DecodeError> {
     let request = decode(decoder, context.version)?;
     let missing = missing(broker, context, &request);
-    // KIP-599: a client over its quota of partitions is answered that the topic is not there, and asks again.
+    // KIP-599: to a client over its quota of partitions the topic does not exist, so that it asks again.
     let mut mutations = broker.quotas.mutations(context, STRICT_ALWAYS);
     let mut permit = |count| mutations.permit(count);
     let created = match &broker.cluster {
@@ -115,13 +115,13 @@ fn create_and_answer(
     Ok(answer(broker, context, &request, out))
 }
 
-/// Whether the topics that a request names are to be created if they are missing.
+/// Returns true if missing topics that a request names are to be created.
 fn creates(broker: &Broker, context: &RequestContext, request: &MetadataRequest<'_>) -> bool {
     let wanted = context.version < 4 || request.allow_auto_topic_creation;
     wanted && broker.config().topics.auto_create_enable
 }
 
-/// Topics that are named, missing, and may be created now.
+/// Topics that are named and missing, and may be created now.
 fn missing<'r>(broker: &Broker, context: &RequestContext, request: &'r MetadataRequest<'_>) -> Vec<&'r str> {
     if !creates(broker, context, request) {
         return Vec::new();
@@ -184,7 +184,7 @@ fn answer(
     };
     let handled = respond(context, response, out);
     match broker.cluster.as_ref().is_some_and(|cluster| cluster.is_cut_off()) {
-        // librdkafka asks the node again that it has asked last, for as long as that connection stands.
+        // librdkafka asks the same node again as long as the connection to it is open.
         true if matches!(handled, Handled::Answered) => Handled::AnsweredLast(CloseReason::CutOff),
         _ => handled,
     }
@@ -252,7 +252,7 @@ fn refuse<'r>(
     error: ErrorCode,
     with_operations: bool,
 ) -> MetadataResponseTopic<'r> {
-    // Kafka adds them to each name that may be described, whether there is such a topic or not.
+    // Kafka adds them for each name that may be described, whether there is such a topic or not.
     let may_describe =
         matches!(error, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::INVALID_TOPIC_EXCEPTION);
     let topic_authorized_operations = match &wanted.name {

@@ -1,4 +1,4 @@
-//! OffsetCommit (8), v2-10: remember how far a group has read.
+//! OffsetCommit (8), v2-10: store the positions of a group.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -54,14 +54,14 @@ pub(crate) fn serve(
     }))
 }
 
-/// Finds the topic, fills in its name where the client gave its id (v10), and sees that it may be read.
+/// Finds the topic, adds its name if the client gave its id (v10), and authorizes Read.
 fn resolve(
     broker: &Broker,
     context: &RequestContext,
     topic: &mut OffsetCommitRequestTopic<'_>,
 ) -> Result<Arc<Topic>, ErrorCode> {
     if context.version < 10 {
-        // Before it is looked for: a principal that may not read does not learn what exists.
+        // It is authorized before the lookup: a principal that may not read does not learn which topics exist.
         authorize(context, Operation::Read, Resource::Topic(&topic.name))?;
         return broker.store.topics.by_name(&topic.name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
     }
@@ -71,7 +71,7 @@ fn resolve(
     Ok(known)
 }
 
-/// Takes out the partition of an attached queue in which the group is a named tailer, and moves that.
+/// Removes the partition of an attached queue in which the group is a named tailer, and moves that tailer.
 fn take_tailer(
     broker: &Broker,
     group: &str,
@@ -92,7 +92,7 @@ fn take_tailer(
     })
 }
 
-/// Takes out the partitions that a topic of `count` partitions does not have, and answers them.
+/// Removes the partitions that a topic of `count` partitions does not have, and answers them.
 fn take_unknown_partitions(
     topic: &mut OffsetCommitRequestTopic<'_>,
     count: usize,

@@ -1,4 +1,4 @@
-//! OffsetDelete (47), v0: offsets of topics that no member reads; answered when their tombstones are durable.
+//! OffsetDelete (47), v0: delete offsets of topics that no member reads; answered when their tombstones are durable.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) fn serve(
     let mut request: OffsetDeleteRequest<'_> = body(decoder, context.version)?;
     let response = match authorize(context, Operation::Delete, Resource::Group(&request.group_id)) {
         Ok(()) => {
-            // The coordinator is asked about the group in any case, but for one that it may know nothing of.
+            // The coordinator is always asked about the group, unless it may know nothing about a tailer's.
             let is_tailer = !broker.store.attached.is_empty()
                 && !tailers::find(&broker.store, &request.group_id).is_empty();
             let refused = take_refused(broker, context, &mut request);
@@ -50,7 +50,7 @@ fn delete(
     refused: Vec<OffsetDeleteResponseTopic<'static>>,
 ) -> OffsetDeleteResponse<'static> {
     match broker.groups.ask(&origin(context), Request::OffsetDelete(request)).wait() {
-        // An error of the group stands for all of it, without topics.
+        // An error of the group is the whole answer, without topics.
         Ok(Reply::OffsetDelete(mut response)) if response.error_code == 0 => {
             response.topics.extend(refused);
             response
@@ -61,7 +61,7 @@ fn delete(
     }
 }
 
-/// Takes out what the coordinator need not be asked about, and answers it.
+/// Removes topics that the coordinator need not be asked about, and answers them.
 fn take_refused(
     broker: &Broker,
     context: &RequestContext,
@@ -81,7 +81,7 @@ fn take_refused(
     refused
 }
 
-/// Takes out the partition of an attached queue in which the group is a named tailer, and forgets that.
+/// Removes the partition of an attached queue in which the group is a named tailer, and deletes that tailer.
 fn take_tailer(
     broker: &Broker,
     group: &str,
@@ -101,7 +101,7 @@ fn readable(broker: &Broker, context: &RequestContext, name: &str) -> Result<Arc
     broker.store.topics.by_name(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
 }
 
-/// Takes out the partitions that the topic does not have, and answers them.
+/// Removes the partitions that the topic does not have, and answers them.
 fn take_unknown_partitions(
     topic: &mut OffsetDeleteRequestTopic<'_>,
     known: &Topic,

@@ -1,4 +1,4 @@
-//! OffsetFetch (9), v1-10: how far groups have read.
+//! OffsetFetch (9), v1-10: the committed offsets of groups.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) fn serve(
     let request: OffsetFetchRequest<'_> = body(decoder, context.version)?;
     let require_stable = request.require_stable;
     let groups = groups_of(request, context.version);
-    // All offsets of a group, however many those are.
+    // A group may have any number of offsets.
     if groups.iter().any(|group| group.topics.is_none()) {
         return Ok(serve_in_background(broker, context, &behind, Class::Questions, answer_large));
     }
@@ -67,7 +67,7 @@ pub(crate) fn serve(
     Ok(Handled::Later { response: later, holds: true })
 }
 
-/// Answers what may be long on a thread where waiting is allowed.
+/// Answers a request with a long answer in the background.
 pub(crate) fn answer_large(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -105,11 +105,11 @@ impl ListElement for OffsetFetchResponseGroup<'static> {
     }
 }
 
-/// One group's answer on its way, and the topics of which the coordinator was not asked.
+/// A group's answer in progress, and the topics that the coordinator was not asked about.
 struct Group {
     asked: Asked,
     unknown: Vec<OffsetFetchResponseTopics<'static>>,
-    /// Named tailers of attached queues that are the group, as far as they were asked for.
+    /// The group's named tailers of attached queues, as far as they were asked for.
     tailers: Vec<TailerGroup>,
     context: RequestContext,
 }
@@ -157,7 +157,7 @@ impl Group {
         }
     }
 
-    /// Nothing when the broker stops first.
+    /// Waits for the answer; none if the broker stops first.
     fn wait(self, broker: &Broker) -> Option<OffsetFetchResponseGroup<'static>> {
         let reply = self.asked.wait().ok()?;
         Some(merge(broker, reply, (self.unknown, self.tailers), &self.context))
@@ -195,7 +195,7 @@ fn merge(
     group
 }
 
-/// Puts a tailer's position in place of what the coordinator knows of the group there.
+/// Replaces the coordinator's offset of a group by a tailer's position.
 fn put_tailer(group: &mut OffsetFetchResponseGroup<'static>, tailer: &TailerGroup) {
     group.error_code = 0;
     let name = tailer.queue.topic();
@@ -220,7 +220,7 @@ fn put_tailer(group: &mut OffsetFetchResponseGroup<'static>, tailer: &TailerGrou
     });
 }
 
-/// The group's answer if there is memory for it, else one that has the client ask again.
+/// The group's answer if there is memory for it, otherwise one that makes the client ask again.
 fn within(
     memory: &mut AnswerShare,
     group: OffsetFetchResponseGroup<'static>,
@@ -234,7 +234,7 @@ fn within(
     if memory.take(topics.sum()) { group } else { group.without_room() }
 }
 
-/// Fills in the topic's id where the client asked for all topics. One that was deleted since has none to tell.
+/// Adds the topic's id if the client asked for all topics. Returns false if the topic was deleted since and has none.
 fn has_id(broker: &Broker, topic: &mut OffsetFetchResponseTopics<'_>) -> bool {
     if topic.topic_id.is_zero() {
         topic.topic_id = broker.store.topics.by_name(&topic.name).map(|known| known.id).unwrap_or_default();
@@ -242,7 +242,7 @@ fn has_id(broker: &Broker, topic: &mut OffsetFetchResponseTopics<'_>) -> bool {
     !topic.topic_id.is_zero()
 }
 
-/// Fills in the topic's name where the client gave its id, and sees that it may be described.
+/// Adds the topic's name if the client gave its id, and authorizes Describe.
 fn resolve(
     broker: &Broker,
     context: &RequestContext,

@@ -1,4 +1,4 @@
-//! OffsetForLeaderEpoch (23), v2-4: where an epoch ended, so that a reader finds out that it is ahead (KIP-320).
+//! OffsetForLeaderEpoch (23), v2-4: the end offset of an epoch, by which a reader notices that the log was cut (KIP-320).
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: OffsetForLeaderEpochRequest<'_> = body(decoder, context.version)?;
-    // Other nodes ask as well, and of every topic.
+    // Other nodes ask as well, about every topic.
     let is_node = permits(&context, Operation::ClusterAction, Resource::Cluster);
     let topics = request.topics.iter().map(|topic| {
         let allowed = match is_node {

@@ -1,4 +1,4 @@
-//! Produce (0), v3-13: append record batches; answer when they are as safe as `acks` asks.
+//! Produce (0), v3-13: append record batches; answer when they are as durable as `acks` asks.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -43,19 +43,19 @@ const ADMIN_CLIENT_ID: &str = "__admin_client";
 /// Version from which batches may be compressed by zstd (KIP-110).
 const ZSTD_SINCE: i16 = 7;
 
-/// Version from which an answer names the leader that another node is (KIP-951).
+/// Version from which an answer names another node as the leader (KIP-951).
 const CURRENT_LEADER_SINCE: i16 = 10;
 
-/// Wait for the partition's durability, not only for the append.
+/// Acks that wait for the partition's durability, not only for the append.
 const ACKS_ALL: i16 = -1;
 
-/// How often the coordinator is asked for one request, while the producer's last transaction is ending.
+/// The most verifications by the coordinator for one request, while the producer's last transaction is ending.
 const VERIFICATIONS_MAX: usize = 10;
 
-/// So long records wait for a partition whose leadership is given away.
+/// The longest that records wait for a partition whose leadership is handed over.
 const PARKED_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Time after which the appends of one request go on in the background; the one that is being made is finished.
+/// Time after which the appends of a request continue in the background; the current append is completed first.
 const INLINE_TIME_MAX: Duration = Duration::from_millis(5);
 
 pub(crate) fn serve(
@@ -78,7 +78,7 @@ pub(crate) fn serve(
         }
     }
     let is_done = progress.append(broker, &context, &request, Some(INLINE_TIME_MAX));
-    // Held back from now on, also while the answer waits for the disk.
+    // The client is throttled from now on, also while the answer waits for the disk.
     let held = broker.quotas.produced(&context, bytes);
     out.mute = out.mute.max(held);
     if !is_done {
@@ -108,7 +108,7 @@ pub(crate) fn serve(
     Ok(Handled::Later { response, holds: false })
 }
 
-/// Of a partition that a request names more than once, what comes last counts, as in Kafka.
+/// Keeps the last entry for each partition, as Kafka does for partitions that a request names more than once.
 fn last_of_each(mut request: ProduceRequest<'_>) -> ProduceRequest<'_> {
     if let [topic] = request.topic_data.as_slice()
         && topic.partition_data.len() < 2
@@ -127,31 +127,31 @@ fn last_of_each(mut request: ProduceRequest<'_>) -> ProduceRequest<'_> {
     request
 }
 
-/// How far a request's appends have come.
+/// The progress of a request's appends.
 #[derive(Default)]
 struct Progress {
-    /// By rank of the topic and rank of the partition in it.
+    /// By index of the topic, and of the partition in it.
     responses: Vec<Vec<PartitionProduceResponse<'static>>>,
     waits: Vec<Wait>,
     verified: Verified,
 }
 
-/// What lets batches begin a transaction in their partitions, or why they may not, by rank of the topic and of the
-/// partition in it.
+/// Guards with which batches may begin a transaction in their partitions, or the errors why they may not, by index of
+/// the topic and of the partition in it.
 type Verified = HashMap<Place, Result<VerificationGuard, ErrorCode>>;
 
-/// Rank of the topic in the request, and of the partition in it.
+/// Index of the topic in the request, and of the partition in it.
 type Place = (usize, usize);
 
-/// What was refused because leadership of its partition is given away.
+/// A partition whose records were refused because its leadership is being handed over.
 struct Parked {
     place: Place,
     handed_over: oneshot::Receiver<()>,
 }
 
 impl Progress {
-    /// Appends what the request has for partitions that were not served yet: one of them, and then more for as long
-    /// as is allowed. Whether all are served.
+    /// Appends to partitions that were not served yet: to one of them, and to more for as long as is allowed. Returns
+    /// true if all are served.
     fn append(
         &mut self,
         broker: &Broker,
@@ -171,7 +171,7 @@ impl Progress {
                 if !std::mem::take(&mut is_first)
                     && let Some(time_max) = time_max
                 {
-                    // Most requests have one partition: they cost no look at the clock.
+                    // Most requests have one partition: these need no look at the clock.
                     let now = machine_now();
                     if *until.get_or_insert(now + time_max) < now {
                         return false;
@@ -199,7 +199,7 @@ impl Progress {
             false => self.verified.get(&place).copied().unwrap_or(Ok(VerificationGuard::NONE)),
         };
         let appended = match topic {
-            // Kafka asks for the transactional id first, and for topics only where that is allowed.
+            // Kafka checks the transactional id first, and topics only if that is allowed.
             _ if verified == Err(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED) => {
                 Err(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED.into())
             }
@@ -219,7 +219,7 @@ impl Progress {
         }
     }
 
-    /// What waits until leadership of its partition is given away. `None`: nothing does.
+    /// The partitions that wait until their leadership is handed over; `None` if there are none.
     fn park(&self, broker: &Broker, request: &ProduceRequest<'_>) -> Option<Vec<Parked>> {
         broker.cluster.as_ref()?;
         let mut parked = Vec::new();
@@ -238,7 +238,7 @@ impl Progress {
         (!parked.is_empty()).then_some(parked)
     }
 
-    /// Appends what was refused at first.
+    /// Appends the records that were refused at first.
     fn append_again(
         &mut self,
         broker: &Broker,
@@ -253,7 +253,7 @@ impl Progress {
         self.responses[rank][at] = response;
     }
 
-    /// Why a client that wants no answer loses its connection: that is how it learns of a failure, as in Kafka.
+    /// The reason to close the connection of a client without acks: that is how it learns of a failure, as in Kafka.
     fn failure(&self) -> Option<String> {
         let failed = self.responses.iter().flatten().find(|response| response.error_code != 0)?;
         let error = ErrorCode::from(failed.error_code);
@@ -287,24 +287,24 @@ fn wait_limit(request: &ProduceRequest<'_>) -> Duration {
 
 /// An append whose answer waits for the disk.
 struct Wait {
-    /// Rank of the topic in the request.
+    /// Index of the topic in the request.
     topic: usize,
-    /// Rank of the partition in the topic.
+    /// Index of the partition in the topic.
     partition: usize,
     log: Arc<Partition>,
     upto: Upto,
 }
 
-/// What an answer waits for.
+/// The condition that an answer waits for.
 enum Upto {
-    /// What acks=all promises of an append up to this offset, in this epoch; `None`: this replica's disk.
+    /// The durability of acks=all up to this offset, in this epoch; `None` is this replica's disk.
     Durable(i64, Option<LeaderEpoch>),
-    /// The batch has to be in an attached queue, and, if that is asked for, synced there.
+    /// The batch has to be in an attached queue and, with `synced`, on disk.
     Placed { pending: Arc<PendingAppend>, synced: bool, bytes: usize },
 }
 
 impl Wait {
-    /// Has `durable` know when this part is over.
+    /// Notifies `durable` when this part is over.
     fn begin(&self, durable: &Arc<DurableWait>) {
         let durable = durable.clone();
         match &self.upto {
@@ -322,7 +322,7 @@ impl Wait {
         }
     }
 
-    /// Fills in what became of it. `is_whole`: everything that is waited for has come.
+    /// Fills in the outcome. `is_whole`: all conditions have come true.
     fn end(&self, broker: &Broker, response: &mut PartitionProduceResponse<'static>, is_whole: bool) {
         let mut waited = None;
         match &self.upto {
@@ -351,7 +351,7 @@ impl Wait {
     }
 }
 
-/// The answer to a batch that has its place.
+/// The answer to a batch that was appended.
 fn placed(outcome: &AppendOutcome) -> PartitionProduceResponse<'static> {
     PartitionProduceResponse {
         base_offset: outcome.appended.base_offset,
@@ -361,7 +361,7 @@ fn placed(outcome: &AppendOutcome) -> PartitionProduceResponse<'static> {
     }
 }
 
-/// Why a partition's records were not appended.
+/// The reason why a partition's records were not appended.
 struct Refusal {
     error: ErrorCode,
     message: Option<String>,
@@ -384,7 +384,7 @@ impl From<Refused> for Refusal {
     }
 }
 
-/// The topic, if it exists and may be written to by this client.
+/// The topic, if it exists and this client may write to it.
 fn permitted(
     broker: &Broker,
     context: &RequestContext,
@@ -393,7 +393,7 @@ fn permitted(
     let topic = match context.version {
         13.. => broker.store.topics.by_id(&data.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
         _ => {
-            // Before it is looked for: who may not write is not told what exists.
+            // It is authorized before the lookup: a client that may not write does not learn which topics exist.
             authorize(context, Operation::Write, Resource::Topic(&data.name))?;
             broker.store.topics.by_name(&data.name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?
         }
@@ -409,7 +409,7 @@ fn permitted(
 
 type AppendAnswer = (PartitionProduceResponse<'static>, Option<(Arc<Partition>, Upto)>);
 
-/// Appends one partition's records. With the answer comes what it has to wait for, if anything.
+/// Appends one partition's records. Returns the answer with the condition that it waits for, if there is one.
 fn append(
     broker: &Broker,
     (version, acks, limit): (i16, i16, Duration),
@@ -418,7 +418,7 @@ fn append(
     verified: Result<VerificationGuard, ErrorCode>,
 ) -> Result<AppendAnswer, Refusal> {
     let partition = topic.partition(data.index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-    // Judged when the partition is known to be there, as in Kafka.
+    // Checked when the partition is known to exist, as in Kafka.
     if !matches!(acks, -1..=1) {
         return Err(ErrorCode::INVALID_REQUIRED_ACKS.into());
     }
@@ -460,7 +460,7 @@ fn append(
     Ok((placed(&outcome), waits.then(|| (partition.clone(), upto))))
 }
 
-/// Has an attached queue append a batch when the local writer that has its lock is done.
+/// Appends a batch to an attached queue when the local writer with its lock is done.
 fn append_later(
     queue: &Arc<Attached>,
     records: &[u8],
@@ -490,19 +490,19 @@ fn refused(index: i32, refusal: Refusal) -> PartitionProduceResponse<'static> {
     }
 }
 
-/// A transactional request: what its batches are allowed, and the coordinator's answer on its way.
+/// A transactional request: the permissions of its batches, and the coordinator's pending answer.
 struct Transactional {
     known: Verified,
     asked: Option<Verification>,
-    /// What the coordinator is asked about.
+    /// The partitions that the coordinator is asked about.
     waiting: Vec<Waiting>,
-    /// A guard was void before the coordinator had confirmed its partition.
+    /// True if a guard was void before the coordinator had confirmed its partition.
     is_stale: bool,
 }
 
-/// A partition that a transaction has not reached yet.
+/// A partition that the transaction does not have yet.
 struct Waiting {
-    /// The ranks of topic and partition in the request.
+    /// The indexes of topic and partition in the request.
     place: (usize, usize),
     log: Arc<Partition>,
     producer_id: ProducerId,
@@ -510,7 +510,7 @@ struct Waiting {
 }
 
 impl Transactional {
-    /// The coordinator has answered.
+    /// Applies the coordinator's answer.
     fn judge(&mut self, refusals: &Refusals) {
         for Waiting { place, log, producer_id, guard } in self.waiting.drain(..) {
             self.is_stale |= !log.is_verification(producer_id, guard);
@@ -518,7 +518,7 @@ impl Transactional {
         }
     }
 
-    /// Refuses whatever has an error already or is left.
+    /// Refuses all partitions that have no answer yet.
     fn refuse_all(request: &ProduceRequest<'_>, error: ErrorCode) -> Self {
         let mut known = Verified::new();
         for (rank, topic) in request.topic_data.iter().enumerate() {
@@ -528,8 +528,8 @@ impl Transactional {
     }
 }
 
-/// Asks the coordinator whether the transaction of a request may reach the partitions that it has not reached yet
-/// (KIP-890). `None`: the request has no transactional batch.
+/// Asks the coordinator whether the transaction may have the partitions that it does not have yet (KIP-890). `None`
+/// if the request has no transactional batch.
 fn transactional(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -537,7 +537,7 @@ fn transactional(
 ) -> Option<Transactional> {
     for _ in 1..VERIFICATIONS_MAX {
         let verified = verify(broker, context, request)?;
-        // Else the producer's last transaction ended here between the guard and the coordinator's answer.
+        // Otherwise the producer's last transaction ended here between the guard and the coordinator's answer.
         if !verified.is_stale {
             return Some(verified);
         }
@@ -568,7 +568,7 @@ fn verify(
     }
     let (.., first) = batches.first()?;
     let producer = producer_of(first);
-    // Kafka goes by the records too, and asks who may use the transactional id for all of them.
+    // Kafka checks by the records too, and authorizes the transactional id for all of them.
     let error = ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
     let Some(id) = request.transactional_id.as_deref() else {
         return Some(Transactional::refuse_all(request, error));
@@ -582,7 +582,7 @@ fn verify(
     let terms = Terms::of_produce(context.version);
     let (mut known, mut waiting, mut wanted) = (Verified::new(), Vec::new(), Wanted::new());
     for (rank, partition, index, batch) in batches {
-        // What is not there, or may not be written, is refused when it is appended.
+        // Partitions that do not exist, or may not be written to, are refused by the append.
         let Ok(topic) = permitted(broker, context, &request.topic_data[rank]) else { continue };
         let Some(log) = topic.partition(index) else { continue };
         let first = VerificationRequest {
@@ -611,7 +611,7 @@ fn verify(
     Some(verified)
 }
 
-/// Goes on with a transactional request when the coordinator has answered.
+/// Continues with a transactional request when the coordinator has answered.
 async fn finish_verified(
     broker: Arc<Broker>,
     context: RequestContext,
@@ -634,7 +634,7 @@ async fn finish_verified(
     finish_in_background(broker, context, body, (progress, Vec::new()), held).await
 }
 
-/// Goes on when leadership is given away, or has been for long enough: then it is known who leads, and said.
+/// Continues when leadership is handed over, or the longest wait is over. Then the answer can name the new leader.
 async fn finish_parked(
     broker: Arc<Broker>,
     context: RequestContext,
@@ -645,7 +645,7 @@ async fn finish_parked(
     let places = parked.iter().map(|parked| parked.place).collect();
     let handed_over = async {
         for parked in parked {
-            // A partition that is closed gives no leadership away.
+            // A partition that is closed hands over no leadership.
             let _ = parked.handed_over.await;
         }
     };
@@ -653,8 +653,8 @@ async fn finish_parked(
     finish_in_background(broker, context, body, (progress, places), held).await
 }
 
-/// Appends again what was parked, and the rest of a request that takes long, which compressed batches can, off the network
-/// threads; then waits and answers. The connection's next request waits until then.
+/// Appends the parked records, and the rest of a request that takes long (as compressed batches can), off the network
+/// threads. Then it waits and answers. The connection's next request waits until then.
 async fn finish_in_background(
     broker: Arc<Broker>,
     context: RequestContext,
@@ -684,7 +684,7 @@ async fn finish_in_background(
     response.map(|out| out.worked_for(took))
 }
 
-/// Stage two: waits for all partitions together, then answers.
+/// Waits for all partitions together, then answers.
 async fn finish(
     broker: Arc<Broker>,
     context: RequestContext,
@@ -708,7 +708,7 @@ async fn finish(
     Ok(out)
 }
 
-/// Names the leaders of partitions that were refused because another node leads them; returns where those are reached.
+/// Adds the leaders to partitions that were refused because another node leads them. Returns the leaders' addresses.
 fn name_leaders(
     broker: &Broker,
     context: &RequestContext,

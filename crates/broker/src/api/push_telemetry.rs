@@ -1,4 +1,4 @@
-//! PushTelemetry (72), v0: a client's metrics, to be read at `/metrics` (KIP-714).
+//! PushTelemetry (72), v0: a client's metrics, for `/metrics` (KIP-714).
 
 use std::sync::Arc;
 

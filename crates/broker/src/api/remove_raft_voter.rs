@@ -1,4 +1,4 @@
-//! RemoveRaftVoter (81), v0: a node is no longer to have a vote about the metadata (KIP-853); see [`super::add_raft_voter`].
+//! RemoveRaftVoter (81), v0: take a node's vote about the metadata (KIP-853); see [`super::add_raft_voter`].
 
 use std::sync::Arc;
 

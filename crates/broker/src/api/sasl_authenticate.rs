@@ -1,5 +1,5 @@
-//! SaslAuthenticate (36), v0-2, where it is out of place: on a listener without SASL, or on a connection that is
-//! authenticated. Elsewhere the connection's authenticator answers it.
+//! SaslAuthenticate (36), v0-2, where it is refused: on a listener without SASL, or on a connection that is
+//! authenticated. Otherwise the connection's authenticator answers it.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! SaslHandshake (17), v0-1, where it is out of place: on a listener without SASL, or on a connection that is
-//! authenticated. Elsewhere the connection's authenticator answers it.
+//! SaslHandshake (17), v0-1, where it is refused: on a listener without SASL, or on a connection that is
+//! authenticated. Otherwise the connection's authenticator answers it.
 
 use std::sync::Arc;
 

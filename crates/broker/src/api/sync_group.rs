@@ -15,7 +15,7 @@ use mainstem_net::handled::Handled;
 use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
-/// The first version in which members say what they believe the protocol to be (KIP-559).
+/// The first version in which members name their protocol (KIP-559).
 const PROTOCOL_SINCE: i16 = 5;
 
 pub(crate) fn serve(
@@ -25,7 +25,7 @@ pub(crate) fn serve(
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
     let request: SyncGroupRequest<'_> = body(decoder, context.version)?;
-    // Before all else, as in Kafka.
+    // This is checked first, as in Kafka.
     if context.version >= PROTOCOL_SINCE
         && (request.protocol_type.is_none() || request.protocol_name.is_none())
     {

@@ -1,4 +1,4 @@
-//! TxnOffsetCommit (28), v0-5: offsets that count when, and if, a producer's transaction commits (KIP-98, KIP-447).
+//! TxnOffsetCommit (28), v0-5: offsets that become valid when a producer's transaction commits (KIP-98, KIP-447).
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use mainstem_node::verification::{Refusals, Terms, Verification, Wanted};
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 use mainstem_store::partition::Partition;
 
-/// How often the coordinator is asked for one request, while the producer's last transaction is ending.
+/// The most verifications by the coordinator for one request, while the producer's last transaction is ending.
 const VERIFICATIONS_MAX: usize = 10;
 
 /// Topics that the coordinator was not asked about.
@@ -58,24 +58,23 @@ pub(crate) fn serve(
     }
 }
 
-/// A guard for the partition of `__consumer_offsets` that has the group, which is the transaction's if the coordinator
-/// has nothing against it.
+/// A guard for the group's partition of `__consumer_offsets`. It is the transaction's if the coordinator confirms it.
 struct Guarded {
     partition: Arc<Partition>,
     producer_id: ProducerId,
     guard: VerificationGuard,
 }
 
-/// What is known of whether the transaction may reach its partition.
+/// The verification that the transaction may have its partition.
 enum Verified {
-    /// All of it.
+    /// It is complete.
     Now(Result<VerificationGuard, ErrorCode>),
-    /// The coordinator is asked.
+    /// The coordinator has not answered yet.
     Later(Guarded, Verification),
 }
 
-/// Asks whether the transaction may reach the partition of `__consumer_offsets` that has the group, again where a
-/// guard was void before the coordinator had answered: the producer's last transaction ended there meanwhile.
+/// Verifies that the transaction may have the group's partition of `__consumer_offsets`. It is called again if a
+/// guard was void before the coordinator had answered: then the producer's last transaction ended there meanwhile.
 fn verify(broker: &Arc<Broker>, context: &RequestContext, request: &TxnOffsetCommitRequest<'_>) -> Verified {
     let mut verified = Err(ErrorCode::CONCURRENT_TRANSACTIONS);
     for _ in 0..VERIFICATIONS_MAX {
@@ -102,7 +101,7 @@ impl Guarded {
     }
 }
 
-/// Asks the coordinator. `None`: the transaction has reached the partition already.
+/// Asks the coordinator. `None` if the transaction has the partition already.
 fn ask(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -112,7 +111,7 @@ fn ask(
     authorize(context, Operation::Write, Resource::TransactionalId(id))?;
     authorize(context, Operation::Read, Resource::Group(&request.group_id))?;
     let index = broker.groups.partition_for(&request.group_id);
-    // Without it the groups' coordinator says why.
+    // Without the partition the groups' coordinator answers with the error.
     let Some(partition) = broker.store.topics.partition(OFFSETS_TOPIC, index) else { return Ok(None) };
     let terms = Terms::of_offset_commit(context.version);
     let producer = Producer {
@@ -127,7 +126,7 @@ fn ask(
     };
     let guard =
         partition.begin_verification(&first, &broker.clock).map_err(|refused| match refused.code() {
-            // The client asks who coordinates the group.
+            // The client then looks for the group's coordinator.
             ErrorCode::NOT_LEADER_OR_FOLLOWER => ErrorCode::NOT_COORDINATOR,
             other => other,
         })?;
@@ -137,7 +136,7 @@ fn ask(
     Ok(Some((guarded, Verification::ask(&broker.node, context, terms, (id, producer), &wanted))))
 }
 
-/// Has the groups' coordinator commit what may be committed.
+/// Makes the groups' coordinator commit the permitted offsets.
 fn commit(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -170,7 +169,7 @@ fn commit(
     (broker.groups.ask_verified(&origin(context), request, guard), refused)
 }
 
-/// Takes out the partitions that are not there or that the client may not read, and answers them.
+/// Removes the partitions that do not exist or that the client may not read, and answers them.
 fn take_refused(
     broker: &Broker,
     context: &RequestContext,

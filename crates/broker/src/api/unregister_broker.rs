@@ -1,4 +1,4 @@
-//! UnregisterBroker (64), v0: forget a node that is gone for good.
+//! UnregisterBroker (64), v0: remove a node that will not return.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! UpdateFeatures (57), v0-2: finalise levels of features (KIP-584).
+//! UpdateFeatures (57), v0-2: finalize levels of features (KIP-584).
 
 use std::sync::Arc;
 

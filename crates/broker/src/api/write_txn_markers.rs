@@ -1,5 +1,5 @@
-//! WriteTxnMarkers (27), v1-2: ends producers' transactions in partitions. A coordinator's request to other brokers; and
-//! that of an administrator who ends a transaction which its coordinator has lost (KIP-664).
+//! WriteTxnMarkers (27), v1-2: ends producers' transactions in partitions. Coordinators send it to other brokers, and
+//! administrators to end a transaction that its coordinator has lost (KIP-664).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use mainstem_net::output::ResponseBuffer;
 use mainstem_node::markers;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
-/// The markers of one producer on their way, by topic and partition.
+/// The pending markers of one producer, by topic and partition.
 struct Marked {
     producer_id: ProducerId,
     topics: BTreeMap<String, Vec<(i32, oneshot::Receiver<MarkerOutcome>)>>,
@@ -41,7 +41,7 @@ pub(crate) fn serve(
     let mut named = BTreeSet::new();
     let (mut marked, mut ranks) = (Vec::new(), HashMap::new());
     for marker in &request.markers {
-        // A producer is answered once, as in Kafka: clients look the answer up by its id.
+        // A producer is answered once, as in Kafka: clients find the answer by its id.
         let producer_id = ProducerId::new(marker.producer_id);
         let rank = *ranks.entry(producer_id).or_insert(marked.len());
         if rank == marked.len() {
@@ -65,7 +65,7 @@ pub(crate) fn serve(
     Ok(Handled::Later { response, holds: true })
 }
 
-/// Writes what a marker asks for, in each partition once however often it is named for a producer.
+/// Writes the markers of a request, each partition once for a producer, however often it is named.
 fn write(
     broker: &Arc<Broker>,
     asked: &WritableTxnMarker<'_>,

@@ -1,4 +1,4 @@
-//! What users may do by the rules of the metadata, over connections of their own.
+//! Operations of users under the rules of the metadata, over connections of their own.
 
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_security::acl::{AclOperation, AclPermissionType, PatternType, ResourceType};
@@ -129,7 +129,7 @@ fn users_may_do_what_rules_allow_and_super_users_everything() {
         (user(&broker, "admin"), user(&broker, "alice"), user(&broker, "eve"));
     assert_eq!(create_topic(&mut admin, "orders"), (0, 0, 2));
     assert_eq!(create_topic(&mut alice, "mine").0, code(TOPIC_DENIED));
-    // What is there and what is not look alike.
+    // Existing and missing topics look alike.
     for name in ["orders", "missing"] {
         assert_eq!(describe(&mut alice, name), code(TOPIC_DENIED), "{name}");
         assert_eq!(fetch(&mut alice, name), code(TOPIC_DENIED), "{name}");
@@ -203,7 +203,7 @@ fn a_rule_that_goes_is_felt_within_a_fetch_session() {
     let partition = FetchPartition { partition: 0, partition_max_bytes: 1000, ..Default::default() };
     let whole =
         vec![FetchTopic { topic: "orders".into(), partitions: vec![partition], ..Default::default() }];
-    // The session's id, and the error of each partition that is answered.
+    // Sends a fetch. Returns the session's id, and the error of each partition in the answer.
     let ask = |peer: &mut Peer, session: (i32, i32), topics: &[FetchTopic<'static>]| {
         let request = FetchRequest {
             max_bytes: 1000,
@@ -244,8 +244,8 @@ fn a_rule_that_goes_is_felt_within_a_fetch_session() {
     assert!(after.iter().all(|error| *error == 0), "{after:?}");
 }
 
-/// A rule about all topics is also about those of the broker, as far as clients have to do with them: the metadata are no
-/// topic of theirs, for every client, and what groups have committed is written by the broker alone.
+/// A rule about all topics includes the broker's own, as far as clients have to do with them. Clients cannot use the
+/// metadata as a topic, and only the broker writes committed offsets.
 #[test]
 fn internal_topics_under_a_rule_for_all_topics() {
     const OFFSETS: &str = "__consumer_offsets";
@@ -301,7 +301,7 @@ fn rules_survive_a_restart_and_are_described_to_who_may_see_them() {
     assert_eq!((rules.len(), &*rules[0].principal), (1, "User:alice"));
 }
 
-/// Requests that another node would have passed on for a client: who is no node cannot make them, not even a super user.
+/// Requests that a node forwards for a client. Only nodes can make them, not even a super user.
 #[test]
 fn a_forged_envelope_is_not_opened() {
     const ENVELOPE: i16 = 58;
@@ -437,7 +437,7 @@ fn a_pattern_of_topics_matches_what_the_member_may_describe() {
     let assigned = |peer: &mut Peer, member: &'static str| {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // The topic of groups is created when a client looks for its coordinator.
+            // The offsets topic is created when a client looks for its coordinator.
             let find = FindCoordinatorRequest { coordinator_keys: vec!["g".into()], ..Default::default() };
             peer.call(&find, 6).unwrap();
             let request = ConsumerGroupHeartbeatRequest { member_id: member.into(), ..request.clone() };
@@ -456,7 +456,7 @@ fn a_pattern_of_topics_matches_what_the_member_may_describe() {
     assert_eq!(assigned(&mut alice, "a-member"), [2], "the partitions of one topic");
 }
 
-/// A fetch may wait for long.
+/// Rules also apply to a fetch that waits for long.
 #[test]
 fn a_fetch_that_waits_gets_nothing_that_is_denied_meanwhile() {
     let broker = guarded(&[]);

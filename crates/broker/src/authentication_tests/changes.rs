@@ -1,4 +1,4 @@
-//! Users and mechanisms of a listener that change while it serves: who connects, and who renews a session, finds those of now.
+//! Users and mechanisms of a listener that change while it serves. New connections and renewed sessions use the current ones.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const USERS: &str = "listener.name.sasl_plaintext.plain.sasl.jaas.config";
 const MECHANISMS: &str = "listener.name.sasl_plaintext.sasl.enabled.mechanisms";
 const SESSION: &str = "listener.name.sasl_plaintext.connections.max.reauth.ms";
 
-/// A session of an hour is renewed by those who want to.
+/// The length of a session, which clients may renew.
 const HOUR_MS: i64 = 3_600_000;
 const SCRAM: Mechanism = Mechanism::Scram(ScramMechanism::Sha256);
 
@@ -20,7 +20,7 @@ fn log_in(broker: &EmbeddedBroker, mechanism: Mechanism, user: &str, password: &
     peer.log_in(mechanism, user, password).map(|_| peer)
 }
 
-/// Whether each of these users of PLAIN comes in.
+/// Returns true for each of these users of PLAIN that can log in.
 fn come_in<const N: usize>(broker: &EmbeddedBroker, names: [&str; N]) -> [bool; N] {
     names.map(|name| log_in(broker, Mechanism::Plain, name, "a-secret").is_ok())
 }

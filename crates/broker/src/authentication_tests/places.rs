@@ -1,4 +1,4 @@
-//! Who has to go when there are as many connections as there may be.
+//! Connections that are closed when the maximum of connections is reached.
 
 use super::*;
 
@@ -8,7 +8,7 @@ const INNER: [(&str, &str); 3] = [
     ("max.connections", "2"),
 ];
 
-/// Two places, and the listener between brokers beside another one.
+/// A broker for two connections, with an inter-broker listener beside another one.
 fn full(outer: &str) -> EmbeddedBroker {
     let listeners = format!("{outer}://127.0.0.1:0,INNER://127.0.0.1:0");
     broker(&[&INNER[..], &[("listeners", listeners.as_str())]].concat())
@@ -34,7 +34,7 @@ fn strangers_do_not_keep_the_inter_broker_listener_shut() {
     let broker = full("SASL_PLAINTEXT");
     let mut strangers = [connect(&broker, "SASL_PLAINTEXT", 1), connect(&broker, "SASL_PLAINTEXT", 2)];
     assert!(Peer::connect_to(broker.address_of("SASL_PLAINTEXT")).is_closed(), "there are two");
-    // The second one makes progress; the first one has to go.
+    // The second one makes progress, so that the first one is closed.
     assert_eq!(strangers[1].handshake("PLAIN", 1).0, 0);
     let mut inner = Peer::connect_to(broker.address_of("INNER"));
     assert!(inner.is_served());

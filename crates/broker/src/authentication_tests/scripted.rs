@@ -1,5 +1,5 @@
-//! Connections that are sealed by something else than TLS: the event loops serve any session. This one hides bytes by XOR,
-//! in blocks, each side by its own key, so that a byte too many, too few or out of its place shows.
+//! Connections with another encryption than TLS: the event loops serve any session. This one hides bytes by XOR, in
+//! blocks, each side by its own key. So each byte that is missing, doubled or out of place shows.
 //!
 //! ```text
 //!  client: X O R key     server: x o r key     then both: length (1 byte), bytes of the block; length 0: nothing follows
@@ -64,7 +64,7 @@ impl Pad {
         }
     }
 
-    /// Opens whole blocks at the beginning of `held`, and takes them from it. Returns false after the last one.
+    /// Decrypts whole blocks at the beginning of `held`, and removes them from it. Returns false after the last one.
     fn open(&mut self, held: &mut Vec<u8>, opened: &mut Vec<u8>) -> bool {
         let mut used = 0;
         let mut goes_on = true;
@@ -86,7 +86,7 @@ impl Pad {
 /// The broker's side.
 struct XorSession {
     held: Vec<u8>,
-    /// As soon as the client has said which key is its own.
+    /// Present once the client has named its key.
     receives: Option<Pad>,
     sends: Pad,
 }
@@ -214,7 +214,7 @@ impl Write for XorStream {
     }
 }
 
-/// One more socket for the broker's first listener, whose connections are sealed so.
+/// Opens one more socket for the broker's first listener, with such encryption.
 fn listen(broker: &EmbeddedBroker) -> SocketAddr {
     let broker = broker.broker();
     let socket = listener::bind("127.0.0.1:0".parse().unwrap(), &broker.config().network).unwrap();
@@ -241,7 +241,7 @@ fn connect(address: SocketAddr, piece: usize) -> Peer {
     Peer { stream: Wire::Xor(Box::new(stream)), frame: Vec::new() }
 }
 
-/// A batch larger than any buffer of a connection, whose bytes are all different enough that none can be missing.
+/// A batch larger than any buffer of a connection, with bytes so different that a missing one would show.
 fn batch(records: usize) -> Vec<u8> {
     let mut batch = BatchBuilder::new(BatchOptions::default());
     for number in 0..records as u64 {
@@ -303,7 +303,7 @@ fn fetch(peer: &mut Peer, topic: &str, fetch_offset: i64) -> Vec<(Vec<u8>, Vec<u
     fetched
 }
 
-/// A member joins, gets its assignment, lives, commits, and leaves.
+/// A member joins, gets its assignment, sends heartbeats, commits, and leaves.
 fn take_part_in_a_group(peer: &mut Peer, group: &'static str, topic: &'static str) {
     let found = FindCoordinatorRequest { key: group.into(), ..Default::default() };
     let deadline = Instant::now() + PATIENCE;
@@ -380,7 +380,7 @@ fn take_part_in_a_group(peer: &mut Peer, group: &'static str, topic: &'static st
 
 #[test]
 fn the_loops_serve_a_session_that_is_not_tls() {
-    // A small send buffer: what is sent has to wait for the client often, within a block too.
+    // With a small send buffer the broker often has to wait for the client, within a block too.
     let broker = EmbeddedBroker::start(&[
         ("socket.send.buffer.bytes", "4096"),
         ("offsets.topic.num.partitions", "1"),
@@ -403,11 +403,11 @@ fn the_loops_serve_a_session_that_is_not_tls() {
         assert_eq!(fetched.len(), 3 * records);
         assert_eq!(fetched[records + 1].0, 1u64.to_be_bytes());
         assert_eq!(fetched[..records], fetched[2 * records..]);
-        // By a client of another transport they are the same.
+        // A client of another transport reads the same bytes.
         assert!(fetched == fetch(&mut Peer::connect(&broker), topic, 0), "bytes differ between transports");
         take_part_in_a_group(&mut peer, topic, topic);
     }
-    // Byte for byte, which takes longer.
+    // Byte for byte, which is slower.
     let mut peer = connect(address, 1);
     assert_eq!(produce(&mut peer, "one", &batch(2)), 3 * records as i64);
     assert_eq!(fetch(&mut peer, "one", 3 * records as i64).len(), 2);
@@ -423,7 +423,7 @@ fn a_handshake_that_stalls_keeps_no_one_waiting_and_ends_in_time() {
     let mut silent = dial(address);
     let mut half = dial(address);
     half.write_all(&CLIENT_HELLO[..2]).unwrap();
-    // Those who can do it in time, though slowly, come in, and what they send goes on over the same session.
+    // Slow clients that finish in time are authenticated, and later bytes use the same session.
     let mut slow = dial(address);
     slow.write_all(&CLIENT_HELLO[..1]).unwrap();
     let mut quick = connect(address, usize::MAX);
@@ -436,13 +436,13 @@ fn a_handshake_that_stalls_keeps_no_one_waiting_and_ends_in_time() {
     assert_eq!(hello[..3], SERVER_HELLO[..]);
     let mut stranger = dial(address);
     stranger.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-    // Nothing is sent to who is not understood, nor to who said nothing.
+    // Nothing is sent to a client that is not understood, or that said nothing.
     let ends_in_silence = |stream: &mut TcpStream| {
         let mut last_words = Vec::new();
         let read = stream.read_to_end(&mut last_words);
         let is_reset = read.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
         assert!(read.is_ok() || is_reset, "{read:?}");
-        // After a handshake the last word is that nothing follows.
+        // After a handshake the last block says that nothing follows.
         assert!(last_words.is_empty() || last_words == [0], "{last_words:?}");
     };
     ends_in_silence(&mut stranger);
@@ -464,13 +464,13 @@ fn a_handshake_that_stalls_keeps_no_one_waiting_and_ends_in_time() {
 fn a_session_moves_between_loops_with_what_it_holds() {
     let broker = broker(&[("num.network.threads", "3")]);
     let address = listen(&broker);
-    // From the loop at the door to one for data; each pair of them goes on where it was.
+    // Connections move from the loop for unauthenticated peers to one for data, with the state of their encryption.
     let mut peers: Vec<Peer> = (0..12).map(|at| connect(address, [1, 7, usize::MAX][at % 3])).collect();
     for peer in &mut peers {
         assert_eq!(peer.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
     }
     for _ in 0..20 {
-        // All of them ask before the first one reads.
+        // All of them send requests before the first one reads.
         peers.iter_mut().for_each(|peer| {
             peer.stream.write_all(&Peer::encode(&MetadataRequest::default(), 12)).unwrap();
         });

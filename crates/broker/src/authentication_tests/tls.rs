@@ -1,4 +1,4 @@
-//! Connections to listeners with TLS: whose certificate is believed, what is said to who is not, and stores that change.
+//! Connections to listeners with TLS: trusted certificates, answers to clients without one, and stores that change.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -37,7 +37,7 @@ impl Authority {
         self.issue_until(file, subject, None)
     }
 
-    /// The same, valid for so many seconds from now, or since so many ago not any more.
+    /// The same, valid for so many seconds from now. A negative number is an end in the past.
     fn issue_until(&self, file: &str, subject: &str, valid_seconds: Option<i64>) -> String {
         let mut params = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
         params.distinguished_name = DistinguishedName::new();
@@ -82,7 +82,7 @@ impl Authority {
         start(&[&own[..], settings].concat())
     }
 
-    /// A client that believes this authority, and shows a certificate if it has one.
+    /// A client that trusts this authority, and shows a certificate if it has one.
     fn client(&self, store: Option<&str>) -> TlsClient {
         let mut settings = BTreeMap::from([
             ("ssl.truststore.type", "PEM".to_owned()),
@@ -136,7 +136,7 @@ fn requests_are_served_whatever_the_pieces_in_which_they_come() {
         let topic =
             |name: &'static str| MetadataRequestTopic { name: Some(name.into()), ..Default::default() };
         metadata.topics = Some(names.iter().map(|name| topic(name.clone().leak())).collect());
-        // Longer than a pooled buffer, both ways, and one behind the other.
+        // Requests and answers longer than a pooled buffer, one behind the other.
         let request = Peer::encode(&metadata, 12);
         peer.stream.write_all(&[&request[..], &request, &request].concat()).unwrap();
         for _ in 0..3 {
@@ -153,10 +153,10 @@ fn a_certificate_is_asked_for_and_has_to_be_believed() {
     let broker = authority.broker("SSL", &[("ssl.client.auth", "required")]);
     let (alice, mallory) = (authority.issue("alice.pem", "alice"), strangers.issue("m.pem", "mallory"));
     assert!(connect(&broker, &authority.client(Some(&alice))).is_served());
-    // The broker's certificate is theirs, and who shows another's has its key.
+    // The broker's certificate is from the other authority. Clients that show another one have its key.
     std::fs::copy(authority.trust(), strangers.trust()).unwrap();
     for store in [None, Some(mallory.as_str())] {
-        // In TLS 1.3 a client learns of it with the first thing that it reads.
+        // In TLS 1.3 the first read tells a client of the refusal.
         let refused = connect_in_pieces(&broker, &strangers.client(store), usize::MAX)
             .and_then(|mut peer| peer.call(&MetadataRequest::default(), 12).map(|_| ()));
         let error = refused.expect_err("it is refused");
@@ -217,7 +217,7 @@ fn a_handshake_has_a_deadline() {
     let mut silent = Peer::connect(&broker);
     let mut half = Peer::connect(&broker);
     half.stream.write_all(&[0x16, 3, 1, 0]).unwrap();
-    // Connections are accepted in their order: those before it have been.
+    // Connections are accepted in their order: those before this one were accepted.
     let mut inside = connect(&broker, &authority.client(None));
     clock.advance(Duration::from_millis(2_999));
     assert!(inside.is_served() && !silent.has_answer() && !half.has_answer(), "their time is not over");
@@ -227,7 +227,7 @@ fn a_handshake_has_a_deadline() {
     assert_no_seat_is_taken(&broker);
 }
 
-/// Each byte is progress, and none of it is an answer to the deadline.
+/// Each byte is progress, and none of it extends the deadline.
 #[test]
 fn a_handshake_that_drips_has_the_same_deadline() {
     let authority = Authority::new();
@@ -246,14 +246,14 @@ fn a_handshake_that_drips_has_the_same_deadline() {
     let is_open = |byte: &&u8| {
         let sent = (&dripping).write_all(&[**byte]);
         let read = sent.and_then(|()| (&dripping).read(&mut [0; 1]));
-        // Nothing to read before the pause is over: the connection is open.
+        // No bytes arrive before the pause is over: the connection is open.
         read.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
     };
     let sent = hello.iter().take_while(is_open).count();
     assert!(began.elapsed() >= limit, "it has its time");
     assert!(sent < hello.len(), "it goes on after its time");
     assert!(!(&dripping).read(&mut [0; 1]).is_ok_and(|read| read > 0), "it is closed, unanswered");
-    // Those who are quick enough come in, which on a busy machine is not everybody.
+    // Fast clients are authenticated, which on a busy machine are not all of them.
     let deadline = Instant::now() + PATIENCE;
     let comes_in = || connect_in_pieces(&broker, &client, usize::MAX).is_ok_and(|mut peer| peer.is_served());
     while !comes_in() {
@@ -262,7 +262,7 @@ fn a_handshake_that_drips_has_the_same_deadline() {
     assert_no_seat_is_taken(&broker);
 }
 
-/// What was proved to an authority that is not trusted any more proves nothing.
+/// Sessions that an authority has confirmed are void when it is no longer trusted.
 #[test]
 fn a_session_is_not_resumed_when_its_authority_is_gone() {
     let (authority, strangers) = (Authority::new(), Authority::new());
@@ -365,7 +365,7 @@ fn the_expiry_of_a_certificate_is_said_in_metrics_and_health_and_daily_in_the_lo
     assert_eq!(health(), (true, serde_json::json!({ "status": "ok" })));
     assert_eq!(tls.expiry_warning(now), None);
 
-    // The certificate is made after `now`, and its time has no fractions.
+    // The certificate is made after `now`, and its times have no fractions.
     assert!((-1..600).contains(&reissue(20 * DAY + DAY / 2)), "{}", expiry());
     let (is_well, report) = health();
     let warnings = serde_json::json!(["the certificate of the listener SSL expires in less than 21 days"]);
@@ -430,7 +430,7 @@ fn a_store_that_is_set_counts_at_once_and_one_that_cannot_be_used_is_refused() {
     assert_eq!(certificate(&restarted), last, "it counts at the next start, not that of the properties");
 }
 
-/// The status line and the body that the operator's listener answers.
+/// The status line and the body of the HTTP listener's answer.
 fn get(
     broker: &EmbeddedBroker,
     client: &TlsClient,
@@ -440,7 +440,7 @@ fn get(
     get_from(Ipv4Addr::LOCALHOST, broker.http().expect("it is configured"), client, (path, user))
 }
 
-/// The same, to a client of this address.
+/// The same for a client with this address.
 fn get_from(
     address: Ipv4Addr,
     listener: SocketAddr,
@@ -507,7 +507,7 @@ fn metrics_are_for_users_with_a_password() {
     assert!(answer.is_empty(), "who does not speak TLS is not answered");
 }
 
-/// A password takes thousands of hashes, and everybody may send one.
+/// A password takes thousands of hashes, and any client may send one.
 #[test]
 fn who_guesses_passwords_keeps_no_other_address_from_the_metrics() {
     const DELAY: Duration = Duration::from_millis(200);
@@ -534,7 +534,7 @@ fn who_guesses_passwords_keeps_no_other_address_from_the_metrics() {
     let guess = || {
         while !stop.load(Ordering::Relaxed) {
             match ask(Ipv4Addr::LOCALHOST, "bob:guess").as_str() {
-                // A machine that is busy enough may close the connection of who is slow.
+                // On a busy machine a slow client's connection may be closed.
                 "401 Unauthorized" | "closed" => {}
                 "429 Too Many Requests" => _ = denied.fetch_add(1, Ordering::Relaxed),
                 other => panic!("{other}"),

@@ -1,4 +1,4 @@
-//! What a test's client sends its bytes over: a socket, or a session on one; all of them block.
+//! The transport of a test's client: a socket, or a session on one. All of them block.
 
 use std::io::{self, Error, ErrorKind, Read, Write};
 use std::net::TcpStream;

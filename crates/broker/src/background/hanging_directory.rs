@@ -26,7 +26,7 @@ use crate::turns::{Classes, DIRECTORY_THREADS_MAX};
 use mainstem_net::event_loop::BACKGROUND_THREADS_MAX;
 use mainstem_store::machine::Machine;
 
-/// A test gives up after so long.
+/// The longest wait of a test.
 const PATIENCE: Duration = Duration::from_secs(120);
 const TOPIC: &str = "topic";
 const PARTITIONS: i32 = 8;
@@ -35,7 +35,7 @@ const TIMESTAMP_MS: i64 = 1_000;
 /// Part of the path of the directory that may hang.
 const HANGING: &str = "hanging";
 
-/// Whether reads from the directory hang, and how many do.
+/// The gate before reads from the directory: open or closed, and the number of reads that wait.
 #[derive(Debug, Default)]
 struct Gate {
     state: Mutex<GateState>,
@@ -70,7 +70,7 @@ impl Gate {
     }
 }
 
-/// Lets everything go on when the test is over, however it ends: the broker's threads are joined after that.
+/// Opens the gate when the test ends in any way: the broker's threads are joined after that.
 struct Opened(Arc<Gate>);
 
 impl Drop for Opened {
@@ -95,7 +95,7 @@ fn gated(gate: &Arc<Gate>) -> Arc<Hooked> {
     Arc::new(storage)
 }
 
-/// Directories of this test, which go when it ends.
+/// Directories of this test, removed at its end.
 struct Directories(PathBuf);
 
 impl Directories {
@@ -104,13 +104,13 @@ impl Directories {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let path =
             std::env::temp_dir().join(format!("mainstem-hanging-directory-{}-{number}", std::process::id()));
-        // What a killed process with the same id left there is not in use.
+        // Files of a killed process with the same id are not in use.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("the directory for temporary files can be written");
         Self(path)
     }
 
-    /// As `log.dirs` has them. The metadata are in the first one.
+    /// The value of `log.dirs`. The metadata are in the first directory.
     fn list(&self) -> String {
         format!("{},{}", self.0.join("healthy").display(), self.0.join(HANGING).display())
     }
@@ -180,7 +180,7 @@ fn reads_from_a_directory_that_hangs_leave_threads_to_those_from_others() {
     fill(&mut peer);
     let (stuck, healthy) = (partition_in(&broker, true), partition_in(&broker, false));
     gate.set_closed(true);
-    // One more than there are threads.
+    // One more request than there are threads.
     let mut asking: Vec<Peer> = (0..=BACKGROUND_THREADS_MAX).map(|_| Peer::connect(&broker)).collect();
     for peer in &mut asking {
         peer.send(&by_time(stuck), 7).expect("the broker reads");
@@ -195,7 +195,7 @@ fn reads_from_a_directory_that_hangs_leave_threads_to_those_from_others() {
         assert_eq!(answer.topics[0].partitions[0].offset, 0);
     }
     assert!(asking.iter().all(|peer| !peer.has_answer()));
-    // A client that waits for its turn goes, and its place with it.
+    // A client that waits for its turn leaves, and frees its place.
     drop(asking.pop());
     gate.set_closed(false);
     for mut peer in asking {
@@ -233,7 +233,7 @@ fn what_is_named_again_and_again_is_not_looked_for() {
     let mut request = by_time(stuck);
     let partitions = &mut request.topics[0].partitions;
     *partitions = vec![partitions[0].clone(); 5_000];
-    // It would wait for the directory.
+    // The answer would wait for the directory.
     let answer = peer.call(&request, 7).expect("an answer");
     let codes: Vec<_> = answer.topics[0].partitions.iter().map(|one| ErrorCode(one.error_code)).collect();
     assert_eq!((codes, gate.waiting()), (vec![ErrorCode::INVALID_REQUEST], 0));

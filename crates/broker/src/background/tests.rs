@@ -1,5 +1,5 @@
-//! One event loop, all of whose threads for the background are taken: what is served in the background waits for one of them,
-//! and neighbours are answered meanwhile.
+//! One event loop, all of whose background threads are taken. Requests for the background wait for one of them, and
+//! other connections are answered meanwhile.
 
 use std::fmt::Debug;
 use std::io::{Read, Write};
@@ -58,7 +58,7 @@ use mainstem_net::event_loop::BACKGROUND_THREADS_MAX;
 use mainstem_net::handled::Later;
 use mainstem_requests::context::{ANONYMOUS, ConnectionContext};
 
-/// A request that some client sent.
+/// A request of some client.
 fn request(broker: &Broker) -> RequestContext {
     let connection = ConnectionContext {
         id: 0,
@@ -80,13 +80,13 @@ fn request(broker: &Broker) -> RequestContext {
     }
 }
 
-/// A test gives up after so long.
+/// The longest wait of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Partitions or names of a request that is not served on its loop.
 const MANY: usize = 2000;
 
-/// How often a neighbour is answered before a request has to be, if it is served on the loop.
+/// Answers to a neighbour after which a request that is served on the loop must have its own.
 const MEANWHILE: usize = 20;
 
 const TOPIC: &str = "topic";
@@ -169,7 +169,7 @@ fn neighbour_is_answered(neighbour: &mut Peer) {
     }
 }
 
-/// Holds that a request is served in the background; returns what `look` sees in its answer.
+/// Asserts that a request is served in the background. Returns the result of `look` for its answer.
 fn in_background<'q, R: Request<'q>, T>(
     broker: &EmbeddedBroker,
     (request, version): (&R, i16),
@@ -185,7 +185,7 @@ fn in_background<'q, R: Request<'q>, T>(
     look(peer.answer::<R>(version).expect("an answer"))
 }
 
-/// Holds that a request is served on the loop, though there is no thread for it.
+/// Asserts that a request is served on the loop, though no thread is free.
 fn on_loop<'q, R: Request<'q>>(broker: &EmbeddedBroker, request: &R, version: i16) {
     let mut peer = Peer::connect(broker);
     let _held = Held::all(broker);
@@ -202,7 +202,7 @@ fn names(count: usize) -> impl Iterator<Item = String> {
     (0..count).map(|number| format!("name-{number}"))
 }
 
-/// Holds that the partitions that there are have no error, and that all others have one.
+/// Asserts that existing partitions have no error, and all others have one.
 fn assert_outcomes<E: PartialEq + Debug>(
     count: usize,
     outcomes: impl Iterator<Item = (i32, i16, E)>,
@@ -479,7 +479,7 @@ fn answers_about_all_there_is_are_made_off_the_loop() {
     in_background(&broker, (&topics, 0), |response| assert_eq!(response.topics.len(), 3));
 }
 
-/// Asks the operator's listener, which has a thread of its own.
+/// Sends a request to the HTTP listener, which has a thread of its own.
 fn get(broker: &EmbeddedBroker, path: &str) -> TcpStream {
     let mut socket = TcpStream::connect(broker.http().expect("it was configured")).expect("it listens");
     socket.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
@@ -498,7 +498,7 @@ fn assert_ok(mut socket: TcpStream) {
 fn health_is_answered_while_metrics_are_gathered() {
     let broker = start();
     let metrics = broker.broker().groups.look(|_| {
-        // Those of groups wait for their coordinator.
+        // Metrics of groups wait for their coordinator.
         let metrics = get(&broker, "/metrics");
         for _ in 0..MEANWHILE {
             assert_ok(get(&broker, "/health"));
@@ -523,7 +523,7 @@ fn small_requests_need_no_thread() {
     on_loop(&broker, &add_partitions(3), 3);
     let find = FindCoordinatorRequest { coordinator_keys: vec!["group".into()], ..Default::default() };
     on_loop(&broker, &find, 4);
-    // Long, but of few elements.
+    // A long request with few elements.
     let sync = SyncGroupRequest {
         group_id: "group".into(),
         member_id: "member".into(),
@@ -541,7 +541,7 @@ fn small_requests_need_no_thread() {
 fn what_is_malformed_ends_its_connection_alone_wherever_that_is_found() {
     let broker = start();
     let mut neighbour = Peer::connect(&broker);
-    // More elements than any request may have: refused in the background, after the loop has left off.
+    // More elements than any request may have: the background refuses the request, after the loop has stopped decoding.
     let keys = FindCoordinatorRequest { coordinator_keys: vec!["".into(); 800_000], ..Default::default() };
     let mut peer = Peer::connect(&broker);
     peer.send(&keys, 4).expect("the broker reads");
@@ -549,7 +549,7 @@ fn what_is_malformed_ends_its_connection_alone_wherever_that_is_found() {
     neighbour_is_answered(&mut neighbour);
 }
 
-/// An answer of so many bytes that is made in the background.
+/// An answer of so many bytes from the background.
 fn answer_of(broker: &EmbeddedBroker, bytes: usize) -> Later {
     let (broker, decoder) = (broker.broker(), Decoder::new(&[]));
     let handled = in_turn(broker, request(broker), &decoder, Class::Data, move |_, _, _, out| {
@@ -560,7 +560,7 @@ fn answer_of(broker: &EmbeddedBroker, bytes: usize) -> Later {
     response
 }
 
-/// Waits until so many bytes of answers are held.
+/// Waits until answers hold so many bytes.
 fn held(memory: &AnswerMemory, bytes: u64) {
     let began = Instant::now();
     while memory.used() != bytes {

@@ -1,4 +1,4 @@
-//! The rule by which nodes agree: what a node does, given what it and the others say. It knows neither sockets nor files.
+//! The rule by which nodes agree: the next step of a node, given its own and the others' statements. It knows neither sockets nor files.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{Founding, FoundingError};
 pub(crate) enum Stage {
     /// Its directories have no cluster's id.
     Empty,
-    /// They have one, and nothing was founded as far as it knows.
+    /// They have one, and no cluster was founded as far as it knows.
     Named { cluster_id: String, directory: String },
     /// It is one of the nodes of a cluster.
     Founded(Founding),
@@ -22,9 +22,9 @@ pub(crate) enum Stage {
 pub(crate) struct Statement {
     /// Its id.
     pub(crate) node: i32,
-    /// The id of this start, by which two processes with the same node id are known from each other.
+    /// The id of this start, which distinguishes two processes with the same node id.
     pub(crate) start: String,
-    /// The ids that it takes for the cluster's nodes.
+    /// The ids of the cluster's nodes in its configuration.
     pub(crate) voters: Vec<i32>,
     /// Its stage.
     #[serde(rename = "standing")]
@@ -34,13 +34,13 @@ pub(crate) struct Statement {
 /// The next step of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It waits for these.
+    /// It waits for these nodes.
     Wait { missing: Vec<i32> },
     /// It makes the cluster's id.
     MakeId,
     /// It takes on this cluster's id.
     Take(String),
-    /// It writes this and begins.
+    /// It writes this founding and begins.
     Write(Founding),
 }
 

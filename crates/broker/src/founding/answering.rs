@@ -16,7 +16,7 @@ use super::{ANSWER_TIME, BYTES_MAX, Founder, MAGIC};
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// The place of a connection among those whose first frame is waited for, until this is dropped.
+/// The place of a connection among those whose first frame has not arrived, until this is dropped.
 struct Seat {
     founder: Arc<Founder>,
     id: u64,
@@ -53,25 +53,25 @@ impl Founder {
         Ok(Answering { founder: self.clone(), address, thread: Some(thread) })
     }
 
-    /// Answers in a thread of its own, so that an unauthenticated peer that says nothing holds up no one else.
+    /// Answers in a thread of its own, so that a silent unauthenticated peer holds up no other.
     fn answer_apart(self: &Arc<Self>, stream: TcpStream) {
         let (Ok(peer), Ok(control)) = (stream.peer_addr(), stream.try_clone()) else { return };
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let now_ms = self.gate.clock().mono_ms();
         let given_up = self.answering.lock().enter(id, peer.ip().to_canonical(), now_ms, control);
         if let Some(other) = given_up {
-            // It may have gone already.
+            // The connection may be closed already.
             let _ = other.shutdown(Shutdown::Both);
         }
-        // Without a thread it is dropped at once.
+        // Without a thread it is dropped immediately.
         let seat = Seat { founder: self.clone(), id };
         let _ = supervised::spawn_apart("founding-answer", move || {
-            // What is wrong with the peer was said; of the network nothing is.
+            // Faults of the peer were reported; those of the network are not.
             let _ = seat.founder.answer(stream);
         });
     }
 
-    /// Answers what the first frame is: a question of founding, or the hello of a link.
+    /// Answers the first frame: a question of founding, or the hello of a link.
     fn answer(&self, stream: TcpStream) -> io::Result<()> {
         set_times(&stream)?;
         let mut arrived = self.gate.accept(stream)?;
@@ -88,7 +88,7 @@ impl Founder {
                 links.accept(arrived, frame);
                 Ok(())
             }
-            // Until this node has founded there is nothing to link.
+            // Before the founding there is nothing to link.
             None if is_hello(&frame) => Ok(()),
             _ => {
                 self.gate.refused(arrived.peer.ip(), "it is no other node");
@@ -110,7 +110,7 @@ impl Founder {
     }
 }
 
-/// The answer of a node to one that may not act as a node.
+/// The answer to a peer that may not act as a node.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Refused {
     pub(super) refused: String,
@@ -126,7 +126,7 @@ pub(crate) struct Answering {
 impl Drop for Answering {
     fn drop(&mut self) {
         self.founder.is_over.store(true, Ordering::Release);
-        // It waits for a connection. Where none can be made it ends with the process.
+        // The thread waits for a connection. If none can be made, it ends with the process.
         let woken = TcpStream::connect_timeout(&self.address, ANSWER_TIME).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| woken) {
             let _ = thread.join();

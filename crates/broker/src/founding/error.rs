@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why nodes do not become a cluster.
+/// The reason why nodes do not become a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FoundingError {
     /// Two processes with the same id.

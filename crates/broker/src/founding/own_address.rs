@@ -1,4 +1,4 @@
-//! The address at which the other nodes look for this one.
+//! The address at which the other nodes connect to this one.
 
 use std::time::Instant;
 
@@ -6,20 +6,20 @@ use mainstem_config::Voter;
 
 use super::SAID_EVERY;
 
-/// A node does not answer itself if it has not in so many rounds, one after the other.
+/// Rounds without an answer after which a node counts as not reachable by itself.
 const OWN_ROUNDS: u32 = 5;
 
-/// The answers of a node to itself, where the others look for it. One that does not answer there would wait for the others without a word,
-/// as they do for it.
+/// The answers of a node to itself, at the address that the others use. A node that does not answer there would wait
+/// for the others without a word, as they would for it.
 #[derive(Debug, Default)]
 pub(super) struct OwnAddress {
-    /// Rounds without an answer, one after the other.
+    /// Consecutive rounds without an answer.
     failed: u32,
     said: Option<Instant>,
 }
 
 impl OwnAddress {
-    /// A round is over. Returns true if it is to be said that there was no answer.
+    /// Notes a round. Returns true if the missing answer is to be reported.
     pub(super) fn note(&mut self, has_failed: bool, now: Instant) -> bool {
         self.failed = if has_failed { self.failed.saturating_add(1) } else { 0 };
         let is_due = self.said.is_none_or(|said| now.saturating_duration_since(said) >= SAID_EVERY);
@@ -30,12 +30,12 @@ impl OwnAddress {
         says
     }
 
-    /// Returns true where it has not answered for so many rounds that it counts.
+    /// Returns true if it has not answered for so many rounds that it counts.
     pub(super) fn lasts(&self) -> bool {
         self.failed >= OWN_ROUNDS
     }
 
-    /// The sentence that is said then.
+    /// The sentence to report.
     pub(super) fn describe(voter: &Voter, error: &str) -> String {
         format!(
             "{voter}, where the other nodes look for this one, does not answer ({error}): correct the address in \

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::agreement::Statement;
 use super::{BYTES_MAX, FoundingError};
 
-/// Its file, beside `meta.properties` in the directory with the metadata log.
+/// The name of its file, beside `meta.properties` in the directory with the metadata log.
 pub(super) const FILE: &str = "mainstem.cluster";
 
-/// The nodes that began a cluster: written once by each of its nodes.
+/// The first nodes of a cluster. Each of them writes this once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Founding {
     /// The cluster's id.
@@ -24,7 +24,7 @@ pub(crate) struct Founding {
 }
 
 impl Founding {
-    /// Reads that of a directory, if there is one.
+    /// Reads the record of a directory, if there is one.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -33,7 +33,7 @@ impl Founding {
         let failed = |why: String| FoundingError::File { path: path.clone(), why };
         match read_small_file(storage, &path, BYTES_MAX) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| failed(error.to_string())),
-            // What is wrong with a directory that is none, its opening says.
+            // The opening of the directory reports one that is no directory.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 Ok(None)
             }
@@ -59,7 +59,7 @@ impl Founding {
             .map_err(|error| FoundingError::File { path, why: error.to_string() })
     }
 
-    /// Checks that the node is one of it, with this directory.
+    /// Checks that the node belongs to it, with this directory.
     ///
     /// # Errors
     /// When it is not.
@@ -76,7 +76,7 @@ impl Founding {
     }
 }
 
-/// A directory that is started without other nodes is not one of a cluster.
+/// Checks that a directory that is started without other nodes does not belong to a cluster.
 ///
 /// # Errors
 /// When it is.

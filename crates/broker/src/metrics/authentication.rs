@@ -1,17 +1,17 @@
-//! Connections that were authenticated and that were not, under the names that JMX exporters give Kafka's.
+//! Authenticated and refused connections, under the names that JMX exporters give Kafka's.
 
 use mainstem_net::counters::{Authentications, ListenerAuthentications};
 use mainstem_operator::{Exposition, Kind};
 
 use crate::broker::Broker;
 
-/// What stands for a listener's name where the metrics' own port was asked.
+/// The listener label of the metrics' own port.
 pub(crate) const METRICS_LISTENER: &str = "metrics";
 
-/// A metric of each listener: its name, what it means, and where it is taken from.
+/// A metric of each listener: its name, its meaning, and its source.
 type Column = (&'static str, &'static str, fn(&ListenerAuthentications) -> u64);
 
-/// All that is counted.
+/// All counts.
 const COLUMNS: [Column; 5] = [
     (
         "kafka_server_socket_server_metrics_successful_authentication_total",
@@ -40,7 +40,7 @@ const COLUMNS: [Column; 5] = [
     ),
 ];
 
-/// Writes the counts of all listeners; those of these also where nothing was counted yet.
+/// Writes the counts of all listeners; those of these listeners also while they are zero.
 pub(super) fn expose<'a>(
     counts: &Authentications,
     listeners: impl Iterator<Item = &'a str>,

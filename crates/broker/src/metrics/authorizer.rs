@@ -1,11 +1,11 @@
-//! What the authorizer is asked, under the names that JMX exporters give Kafka's. Kafka has rates per minute of the same; here
-//! they are counts, whose increase is the rate.
+//! Decisions of the authorizer, under the names that JMX exporters give Kafka's. Kafka has rates per minute of the
+//! same. Here they are counts, whose increase is the rate.
 
 use mainstem_operator::{Exposition, Kind};
 
 use crate::broker::Broker;
 
-/// Writes what was asked and answered, and how many rules there are; nothing without an authorizer.
+/// Writes the counts of decisions, and of rules; nothing without an authorizer.
 pub(super) fn expose(broker: &Broker, text: &mut Exposition) {
     let Some(authorization) = broker.security.authorization() else { return };
     let (allowed, denied) = (authorization.allowed(), authorization.denied());

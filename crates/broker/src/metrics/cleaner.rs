@@ -1,11 +1,11 @@
-//! What compaction does, under the names of the common configuration of Kafka's JMX exporter.
+//! Figures of compaction, under the names of the common configuration of Kafka's JMX exporter.
 
 use mainstem_operator::{Exposition, Kind};
 
 use crate::broker::Broker;
 use mainstem_store::cleaner::{CleanerFigures, Uncleanable};
 
-/// A figure: its name, what it means, and where it is taken from.
+/// A figure: its name, its meaning, and its source.
 type Figure<T> = (&'static str, &'static str, fn(&T) -> f64);
 
 const FIGURES: [Figure<CleanerFigures>; 6] = [

@@ -14,7 +14,7 @@ use mainstem_node::client_view::Leaders;
 use mainstem_store::partition::{Extent, Partition, ReplicationHealth};
 use mainstem_store::topics::Topic;
 
-/// Groups above which their states are not counted at each look: it holds the coordinator for as long.
+/// The most groups whose states are counted at each scrape: counting holds the coordinator's lock.
 const COUNTED_GROUPS_MAX: usize = 10_000;
 
 /// States of groups, as Kafka's metrics spell them, and as its APIs do.
@@ -26,7 +26,7 @@ const GROUP_STATES: [(&str, &str); 5] = [
     ("kafka_coordinator_group_groupmetadatamanager_numgroupsempty", "Empty"),
 ];
 
-/// What is known of requests beside their number.
+/// Measured parts of requests, beside their number.
 const REQUEST_PARTS: [(Part, &str, &str); 5] = [
     (Part::Bytes, "requestbytes", "Bytes of a request, lately."),
     (Part::Total, "totaltimems", "Milliseconds from a request's last byte to its answer, lately."),
@@ -39,16 +39,16 @@ const REQUEST_PARTS: [(Part, &str, &str); 5] = [
     (Part::Throttle, "throttletimems", "Milliseconds for which a request's client was held back, lately."),
 ];
 
-/// A metric of logs: its name, what it means, and where it is taken from.
+/// A metric of logs: its name, its meaning, and its source.
 type LogColumn = (&'static str, &'static str, fn(&Extent) -> f64);
 
-/// What is looked at once for all metrics.
+/// Data that are gathered once for all metrics.
 struct View<'a> {
     broker: &'a Broker,
     topics: &'a [Arc<Topic>],
     /// Partitions that have their own series.
     shown: &'a [Arc<Partition>],
-    /// Partitions that have a replica here, and those of them whose files cannot be used.
+    /// The number of partitions with a replica here, and of those whose files cannot be used.
     partitions: usize,
     offline: usize,
 }
@@ -76,7 +76,7 @@ pub(super) fn expose(
 }
 
 impl View<'_> {
-    /// Records and bytes: of the broker, and by topic for those that have series.
+    /// Writes records and bytes: of the broker, and by topic for those with series.
     fn traffic(&self, text: &mut Exposition) {
         let metrics = &self.broker.counters;
         let totals = [load(&metrics.messages_in), load(&metrics.bytes_in), load(&metrics.bytes_out)];
@@ -133,9 +133,9 @@ impl View<'_> {
         );
     }
 
-    /// How many requests, how large they are, and where their time goes. There is no RequestQueueTimeMs,
-    /// ResponseQueueTimeMs or ResponseSendTimeMs: a request is served by the thread that reads it, and its answer sent
-    /// in the same turn as far as the socket takes it, so that these would be clock readings without a queue between.
+    /// Writes the number and size of requests, and their times. There is no RequestQueueTimeMs, ResponseQueueTimeMs
+    /// or ResponseSendTimeMs: the thread that reads a request serves it, and sends its answer in the same turn as far
+    /// as the socket takes it. These would be clock readings without a queue between.
     fn requests(&self, text: &mut Exposition) {
         let name = "kafka_network_requestmetrics_requests_total";
         text.describe(name, Kind::Counter, "Requests received.");
@@ -151,7 +151,7 @@ impl View<'_> {
         }
     }
 
-    /// Quantiles and count of one part of what is known of requests.
+    /// Writes quantiles and count of one part of requests.
     fn request_part(&self, part: Part, name: &str, help: &str, text: &mut Exposition) {
         let summaries =
             self.broker.net.counters.latencies.summaries(part, (self.broker.served)().into_iter());
@@ -210,7 +210,7 @@ impl View<'_> {
                 let (offline, imbalanced) = self.led_by_none_and_by_others();
                 (true, offline, imbalanced)
             }
-            // One node of the cluster counts what is the cluster's.
+            // One node counts for the whole cluster.
             Some(_) => (false, 0, 0),
         };
         let image = self.broker.controller.image();
@@ -236,7 +236,7 @@ impl View<'_> {
         gauge("fencedbrokercount", "Nodes that do not.", fenced);
     }
 
-    /// Snapshots of the metadata, on each node its own.
+    /// Writes figures of metadata snapshots, which are each node's own.
     fn snapshots(&self, text: &mut Exposition) {
         let (bytes, age_ms, loaded) = self.broker.controller.snapshot_counts.get();
         let mut gauge = |name: &str, help: &str, value: u64| {
@@ -259,7 +259,7 @@ impl View<'_> {
         );
     }
 
-    /// Partitions of the cluster that have no leader, and those that the first of their replicas does not lead.
+    /// The number of partitions without a leader, and of those that their first replica does not lead.
     fn led_by_none_and_by_others(&self) -> (usize, usize) {
         let image = self.broker.controller.image();
         let (mut offline, mut imbalanced) = (0, 0);
@@ -274,8 +274,8 @@ impl View<'_> {
         (offline, imbalanced)
     }
 
-    /// Elections, replicas that fall behind and catch up, and how far they are behind: each node has those of the partitions
-    /// that it leads, so that sums over all nodes are those of the cluster.
+    /// Writes elections, ISR shrinks and expansions, and lags. Each node has those of the partitions that it leads,
+    /// so that sums over all nodes are those of the cluster.
     fn changes(&self, text: &mut Exposition) {
         let led = self.broker.cluster.as_ref().map(|cluster| &cluster.led);
         let mut counter = |name: &str, help: &str, value: Option<&AtomicU64>| {
@@ -328,7 +328,7 @@ impl View<'_> {
         }
     }
 
-    /// The most that replicas lack of a partition that is led here, by their node.
+    /// The largest lag of each node's replicas in the partitions led here.
     fn lag(&self) -> BTreeMap<i32, i64> {
         let mut most = BTreeMap::new();
         for partition in self.topics.iter().flat_map(|topic| &topic.partitions) {
@@ -374,7 +374,7 @@ impl View<'_> {
         }
     }
 
-    /// Sizes and ends of logs.
+    /// Writes sizes and ends of logs.
     fn logs(&self, text: &mut Exposition) {
         let of = |partition: &Arc<Partition>| Some((partition.clone(), partition.extent().ok()?));
         let logs: Vec<_> = self.shown.iter().filter_map(of).collect();

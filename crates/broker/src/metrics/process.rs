@@ -1,10 +1,10 @@
-//! What the system knows of the process, under the names that Prometheus' own libraries use.
+//! The system's figures of the process, under the names that Prometheus' own libraries use.
 
 use mainstem_operator::{Exposition, Kind};
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
-/// Writes what this system tells.
+/// Writes the figures that this system has.
 pub(super) fn expose(text: &mut Exposition) {
     let Some(stat) = Stat::read() else { return };
     text.one(
@@ -34,7 +34,7 @@ struct Stat {
     resident_bytes: f64,
     virtual_bytes: f64,
     threads: f64,
-    /// Since the epoch.
+    /// The start, in seconds since 1970.
     start_seconds: Option<f64>,
 }
 
@@ -46,7 +46,7 @@ impl Stat {
         Stat::parse(&stat, boot.and_then(|seconds| seconds.trim().parse().ok()))
     }
 
-    /// The name in parentheses may hold anything; the numbers follow the last one.
+    /// Parses the file. The name in parentheses may have any characters; the numbers follow the last parenthesis.
     fn parse(stat: &str, boot_seconds: Option<f64>) -> Option<Stat> {
         let (_, numbers) = stat.rsplit_once(") ")?;
         let numbers: Vec<f64> = numbers.split_whitespace().skip(1).map_while(|n| n.parse().ok()).collect();

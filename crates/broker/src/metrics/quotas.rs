@@ -1,14 +1,14 @@
-//! What clients with quotas do, under the names of the common configuration of Kafka's JMX exporter.
+//! Usage of clients with quotas, under the names of the common configuration of Kafka's JMX exporter.
 
 use mainstem_limits::quotas::Usage;
 use mainstem_operator::{Exposition, Kind};
 
 use crate::broker::Broker;
 
-/// Clients of each kind of quota that are shown, the busiest first.
+/// The most clients for each kind of quota, the busiest first.
 const CLIENTS_MAX: usize = 1_000;
 
-/// What a kind of quota measures: the metric's name and what it means.
+/// A metric of a kind of quota: its name and its meaning.
 type Measure = (&'static str, &'static str);
 
 const BYTE_RATE: Measure = ("kafka_server_quota_byte_rate", "Bytes per second of clients with a quota.");

@@ -1,5 +1,5 @@
-//! Sessions of TLS by listener, protocol and cipher suite: those that last, under the name that JMX exporters give Kafka's, and
-//! the handshakes so far.
+//! TLS sessions by listener, protocol and cipher suite: open ones, under the name that JMX exporters give Kafka's,
+//! and all handshakes so far.
 
 use mainstem_operator::{Exposition, Kind};
 
@@ -39,7 +39,7 @@ pub(super) fn expose(broker: &Broker, text: &mut Exposition) {
     }
 }
 
-/// What each listener has seen.
+/// The protocols and cipher suites that each listener has seen.
 fn suites<'a>(
     reports: &'a [(&'a str, Vec<SuiteReport>)],
 ) -> impl Iterator<Item = (&'a str, &'a SuiteReport)> {

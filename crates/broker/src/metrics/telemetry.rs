@@ -1,4 +1,4 @@
-//! What clients pushed (KIP-714), each metric under `kafka_client_` and its name.
+//! Metrics that clients pushed (KIP-714), each as `kafka_client_` and its name.
 
 use mainstem_limits::telemetry::Sample;
 use mainstem_operator::{Exposition, Kind};

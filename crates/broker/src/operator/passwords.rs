@@ -1,7 +1,7 @@
-//! Passwords that come by HTTP: checked one at a time, by a thread that gives way to all others.
+//! Passwords over HTTP: checked one at a time, by a thread of lower priority than all others.
 //!
-//! A check takes thousands of hashes, and everybody who reaches the listener may ask for one. An address has few of them in hand at
-//! a time, so that neither the thread nor the listener's connections are one stranger's.
+//! A check takes thousands of hashes, and any client that reaches the listener may ask for one. An address has few of
+//! them in progress at a time. So no unauthenticated peer can occupy the thread, or all connections of the listener.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::users;
 use mainstem_net::event_loop::{AUTHENTICATION_NICENESS, lower_priority};
 use mainstem_runtime::supervised::AbortOnPanic;
 
-/// Passwords of one address that are checked, wait for it, or were refused a moment ago.
+/// The most passwords of one address that are checked, wait for that, or were refused a moment ago.
 const IN_HAND_MAX: usize = 2;
 
 /// The thread, which ends when this is dropped.
@@ -30,13 +30,13 @@ pub(super) struct Passwords {
 
 type InHand = Mutex<Shares>;
 
-/// One of those that an address may have in hand; another one may come when it is dropped.
+/// A permit of an address for one password; it is free again when this is dropped.
 pub(super) struct Turn {
     peer: Peer,
     in_hand: Arc<InHand>,
 }
 
-/// A password and whose it would be.
+/// A password with the name of its user.
 struct Asked {
     broker: Arc<Broker>,
     name: String,
@@ -46,7 +46,7 @@ struct Asked {
 }
 
 impl Passwords {
-    /// Nothing is asked yet.
+    /// Starts the thread.
     ///
     /// # Errors
     /// The system's, when no thread can be made.
@@ -64,13 +64,13 @@ impl Passwords {
         })
     }
 
-    /// None if the address has as many in hand as it may.
+    /// A permit of an address; none if it has no more.
     pub(super) fn turn(&self, address: IpAddr) -> Option<Turn> {
         let peer = Peer::of(address);
         self.in_hand.lock().take(peer).then(|| Turn { peer, in_hand: self.in_hand.clone() })
     }
 
-    /// The user whose password it is, if it is one's, and the turn that it has taken; none if the thread ends.
+    /// The user with this password, if there is one, and the permit; none if the thread ends.
     pub(super) async fn check(
         &self,
         turn: Turn,
@@ -87,7 +87,7 @@ impl Drop for Passwords {
     fn drop(&mut self) {
         drop(self.asked.take());
         if let Some(thread) = self.thread.take() {
-            // One that panicked has ended the process.
+            // A panic of the thread has ended the process.
             let _ = thread.join();
         }
     }
@@ -101,7 +101,7 @@ impl Drop for Turn {
 
 fn check(asked: Asked) {
     let Asked { broker, name, password, turn, answer } = asked;
-    // Who has gone meanwhile needs no answer.
+    // A client that has left needs no answer.
     if !answer.is_closed() {
         let user = users::user_of_password(&broker, &name, &password);
         let _ = answer.send((user, turn));

@@ -1,17 +1,17 @@
 //! The part of OpenTelemetry's metrics protocol (OTLP 1.x) that Kafka's clients send: gauges and sums of numbers.
 //!
-//! The messages have the fields that are used; others are passed over.
+//! The messages have the fields in use; others are ignored.
 
 use mainstem_limits::telemetry::{POINTS_PER_CLIENT_MAX, Point, Temporality};
 use prost::Message;
 
-/// Kafka's own metrics begin so; it is left out of the name at `/metrics`.
+/// The prefix of Kafka's own metrics, left out at `/metrics`.
 const KAFKA_PREFIX: &str = "org.apache.kafka.";
 
-/// A metric's name at `/metrics` begins so, whatever a client calls it.
+/// The prefix of all metrics of clients at `/metrics`.
 const NAME_PREFIX: &str = "kafka_client_";
 
-/// Names and values beyond are left out.
+/// The most bytes of names and values; longer ones are left out.
 const TEXT_BYTES_MAX: usize = 256;
 const LABELS_MAX: usize = 16;
 
@@ -94,7 +94,7 @@ struct AnyValue {
     double: Option<f64>,
 }
 
-/// The numbers in a payload, at most [`POINTS_PER_CLIENT_MAX`]; `None` if it is no message.
+/// The numbers in a payload, at most [`POINTS_PER_CLIENT_MAX`]; `None` if it is malformed.
 pub(super) fn points(payload: &[u8]) -> Option<Vec<Point>> {
     let data = MetricsData::decode(payload).ok()?;
     let scopes = data.resource_metrics.into_iter().flat_map(|resource| resource.scope_metrics);
@@ -126,7 +126,7 @@ fn metric_name(name: &str) -> String {
     format!("{NAME_PREFIX}{}", sanitized(own))
 }
 
-/// What Prometheus allows in a name; every other character is an underscore.
+/// A name with an underscore in place of every character that Prometheus does not allow.
 fn sanitized(name: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     name.chars().take(TEXT_BYTES_MAX).map(allowed).collect()

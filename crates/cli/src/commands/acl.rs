@@ -18,7 +18,7 @@ use crate::target::Target;
 const SUPER_USERS: &str = "super.users";
 const ALLOW_EVERYONE: &str = "allow.everyone.if.no.acl.found";
 
-/// What `acl` takes.
+/// Arguments of `acl`.
 #[derive(Debug, Args)]
 pub(crate) struct AclArguments {
     #[command(subcommand)]
@@ -31,15 +31,15 @@ enum AclCommand {
     List(Chosen),
     /// Add rules.
     Add(Add),
-    /// Remove the rules that are chosen. Of resources that are named, rules of the whole name (`--pattern literal`) are, if
-    /// nothing else is asked for.
+    /// Remove the chosen rules. For resources named on the command line, these are the rules for the whole name
+    /// (`--pattern literal`), unless --pattern asks for others.
     Remove(Chosen),
-    /// Say whether a user may do something, and by which rule, super users included. A broker that is asked for
-    /// `super.users` and `allow.everyone.if.no.acl.found` has to allow DescribeConfigs of the cluster.
+    /// Say whether a user may do something, and by which rule, super users included. The broker is asked for
+    /// `super.users` and `allow.everyone.if.no.acl.found`, which needs DescribeConfigs of the cluster.
     Check(Check),
 }
 
-/// Which rules.
+/// Arguments that choose rules.
 #[derive(Debug, Args)]
 struct Chosen {
     #[command(flatten)]
@@ -51,14 +51,14 @@ struct Chosen {
     /// The operation that the rules are about.
     #[arg(long, value_name = "OPERATION", value_parser = operation)]
     operation: Option<AclOperation>,
-    /// How the rules mean the names: literal; prefixed; any of them; or match, for all rules that concern a resource of the
+    /// The pattern type of the rules: literal; prefixed; any; or match, for all rules that concern a resource of the
     /// name, also by prefix or as *.
     #[arg(long, value_name = "TYPE", value_parser = pattern)]
     pattern: Option<PatternFilter>,
     /// The address in the rules, or * for the rules about all addresses.
     #[arg(long, value_name = "ADDRESS")]
     host: Option<String>,
-    /// Whether the rules allow or deny.
+    /// Only rules that allow, or that deny.
     #[arg(long, value_name = "allow|deny", value_parser = permission)]
     permission: Option<AclPermissionType>,
     /// Print JSON.
@@ -68,7 +68,7 @@ struct Chosen {
     target: Target,
 }
 
-/// What `acl add` takes.
+/// Arguments of `acl add`.
 #[derive(Debug, Args)]
 #[group(id = "who", required = true, multiple = true, args = ["allow", "deny"])]
 struct Add {
@@ -97,13 +97,13 @@ struct Add {
     target: Target,
 }
 
-/// What `acl check` takes.
+/// Arguments of `acl check`.
 #[derive(Debug, Args)]
 struct Check {
-    /// Who asks: NAME or User:NAME.
+    /// The user: NAME or User:NAME.
     #[arg(value_name = "USER", value_parser = principal)]
     user: String,
-    /// What is asked for.
+    /// The operation.
     #[arg(value_name = "OPERATION", value_parser = operation)]
     operation: AclOperation,
     #[command(flatten)]
@@ -154,7 +154,8 @@ impl Chosen {
         self.user.is_none() && !chooses_entries && !chooses_by_pattern && self.resources.all().is_empty()
     }
 
-    /// What is removed: of names, the rules of the whole name unless something else is asked for, as by `kafka-acls`.
+    /// Filters of the rules to remove. For named resources these are the literal rules unless another pattern is asked for, as in
+    /// `kafka-acls`.
     fn filters_to_remove(&self) -> Vec<AclFilter> {
         let literal = PatternFilter::Only(PatternType::Literal);
         let of = |filter: AclFilter| AclFilter {
@@ -286,7 +287,7 @@ async fn check(asked: &Check) -> Result<()> {
     print_line(&format!("{}: {}", if verdict.is_allowed() { "allowed" } else { "denied" }, shown(&why)))
 }
 
-/// What decides beside the rules, as a broker is configured.
+/// The settings of a broker that decide beside the rules: super users, and access without a rule.
 async fn configured_rules(admin: &Admin) -> Result<AuthorizerRules> {
     let node = *admin.nodes().await?.first().context("the cluster names no broker")?;
     let configs = admin.configs(&ConfigResource::Broker(node)).await.with_context(|| {

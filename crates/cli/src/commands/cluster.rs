@@ -19,7 +19,7 @@ const OFF: i16 = 0;
 /// The controller while there is none.
 const NO_LEADER: i32 = -1;
 
-/// What `cluster` takes.
+/// Arguments of `cluster`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ClusterArguments {
@@ -61,11 +61,11 @@ struct Node {
 
 struct LogDir {
     path: String,
-    /// Why it cannot be used, if so.
+    /// The error, if the directory cannot be used.
     error: Option<ErrorCode>,
     partitions: usize,
     partition_bytes: u64,
-    /// Of the file system; none where the broker does not tell.
+    /// Free bytes of the file system; none where the broker does not report them.
     usable_bytes: Option<u64>,
 }
 
@@ -108,7 +108,7 @@ async fn collect(admin: &Admin) -> Result<Description> {
     })
 }
 
-/// The directories of a node; empty where brokers do not tell.
+/// The directories of a node; empty where brokers do not report them.
 async fn log_dirs(admin: &Admin, node: i32) -> Result<Vec<LogDir>> {
     let dirs = match admin.log_dirs(node).await {
         Err(Error::Unsupported { .. }) => return Ok(Vec::new()),

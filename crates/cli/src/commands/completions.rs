@@ -1,4 +1,4 @@
-//! `mainstem completions`: what shells need to complete the commands.
+//! `mainstem completions`: a script by which a shell completes the commands.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use clap_complete::Shell;
 
 use crate::output::written;
 
-/// What `completions` takes.
+/// Arguments of `completions`.
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
     /// The shell. In bash: `source <(mainstem completions bash)`; others have a directory for it.

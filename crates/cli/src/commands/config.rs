@@ -6,7 +6,7 @@ mod set;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// What `config` takes.
+/// Arguments of `config`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArguments {
     #[command(subcommand)]

@@ -29,22 +29,22 @@ pub(crate) use start::Start;
 use template::Template;
 use topics::Topics;
 
-/// What a broker sends at once, and as much again may wait to be printed.
+/// The most bytes of one fetch. As many again may wait to be printed.
 const FETCH_BYTES_MAX: i32 = 8 << 20;
 const PARTITION_BYTES_MAX: i32 = 2 << 20;
-/// What the records of one batch may decompress to.
+/// The most bytes to which one batch may decompress.
 const DECOMPRESSED_BYTES_MAX: usize = 512 << 20;
-/// Who does not read its output for so long makes the others of the group wait no longer.
+/// The time that a rebalance of the group waits for this member while its output is not read.
 const REBALANCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Arguments of `consume`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without --follow the command ends at the records that were there when it started. With --group the group's committed
-offsets come before --from; what was printed is committed every few seconds and at the end. Ctrl-C ends it in order.
-Members of a group share partitions by the assignor cooperative-sticky.
+Without --follow the command ends at the last record that existed at its start. With --group the group's committed offsets
+come before --from, and printed records are committed every few seconds and at the end. Ctrl-C ends the command in order.
+Members of a group use the assignor cooperative-sticky.
 
-Records of aborted transactions are not shown, nor anything behind an open one: --isolation read_uncommitted shows all.
+Records of aborted transactions and all records behind an open one are left out; --isolation read_uncommitted shows them.
 
 Placeholders of --format, as in kcat and rpk; nothing else is printed, not even an end of line:
   %t topic        %k key    %K length of the key      %h headers as NAME=VALUE,...
@@ -55,8 +55,8 @@ A null is the word null, and its length is -1.")]
 pub(crate) struct Consume {
     #[command(flatten)]
     topics: Topics,
-    /// Where to start: beginning, end, an offset, -N for N records before the end, a time as 2026-11-21T22:00:00Z, or
-    /// @MS for milliseconds since 1970.
+    /// The first record: beginning, end, an offset, -N for N records before the end, a time as 2026-11-21T22:00:00Z,
+    /// or @MS for milliseconds since 1970.
     #[arg(long, short, default_value = "beginning", value_name = "WHERE", allow_hyphen_values = true)]
     from: Start,
     /// Only this partition of each topic; may be given several times.
@@ -141,13 +141,13 @@ fn format(consume: &Consume) -> Format {
     }
 }
 
-/// The end of what can be read of each partition. An open transaction that ends it earlier is told.
+/// The end of each partition as far as it can be read. A note on stderr names partitions that an open transaction ends earlier.
 async fn ends(admin: &Admin, partitions: &[TopicPartition], isolation: Isolation) -> Result<Offsets> {
     let latest = offsets::find(admin, partitions, Position::End).await?;
     let ends = offsets::find_as(admin, partitions, Position::End, isolation).await?;
     for (key, end) in &ends {
         let hidden = latest.get(key).map_or(0, |latest| latest - end);
-        // The end of all records was asked for first: those that come in between are not taken for hidden ones.
+        // The end of all records is asked for first. So records that are written between the two requests do not count as hidden.
         if hidden > 0 {
             output::print_error(&format!(
                 "mainstem: a transaction is open in {} at offset {end}: nothing from there on is shown; wait for its \
@@ -171,7 +171,7 @@ fn config(consume: &Consume) -> Result<ConsumerConfig> {
     })
 }
 
-/// A consumer of partitions, as far as there is something to read before the ends.
+/// A consumer of the partitions that have records before the ends.
 async fn assign(
     consume: &Consume,
     admin: &Admin,
@@ -187,7 +187,7 @@ async fn assign(
     Ok(consumer)
 }
 
-/// A member of a group, which goes on where the group has committed.
+/// A member of a group, which resumes at the group's committed offsets.
 async fn join(
     consume: &Consume,
     admin: &Admin,
@@ -198,7 +198,7 @@ async fn join(
     let fresh: Vec<_> = partitions.iter().filter(|key| !committed.contains_key(*key)).cloned().collect();
     let starts = start::resolve(admin, &fresh, consume.from, consume.isolation.into()).await?;
     let group = GroupConfig {
-        // Of partitions that come later.
+        // Also for partitions that are created later.
         start: Position::Beginning,
         starts: starts.into_iter().map(|(key, at)| (key, Position::Offset(at))).collect(),
         max_poll_interval: REBALANCE_TIMEOUT,

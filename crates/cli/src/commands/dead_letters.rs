@@ -1,5 +1,5 @@
-//! `mainstem dead-letters`: what handlers and share groups have set aside, as records of topics that tell where each comes
-//! from and why (KIP-1191).
+//! `mainstem dead-letters`: messages that handlers and share groups have set aside. They are records of a topic,
+//! whose headers say where each comes from and why it was set aside (KIP-1191).
 
 mod filter;
 mod letters;
@@ -12,7 +12,7 @@ mod targets;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// What `dead-letters` takes.
+/// Arguments of `dead-letters`.
 #[derive(Debug, Args)]
 pub(crate) struct DeadLettersArguments {
     #[command(subcommand)]

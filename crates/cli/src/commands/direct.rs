@@ -17,7 +17,7 @@ use crate::execution::{Execution, Plan};
 use crate::output::{print_json, print_line};
 use crate::timestamp;
 
-/// What `direct` takes.
+/// Arguments of `direct`.
 #[derive(Debug, Args)]
 pub(crate) struct DirectArguments {
     #[command(subcommand)]
@@ -34,7 +34,7 @@ enum DirectCommand {
     Pause(One),
     /// Send to a consumer again.
     Resume(One),
-    /// Have a consumer go on elsewhere; what is under way is void. Without --execute only shows it.
+    /// Move a consumer to another position; events in flight to it are void. Without --execute only shows it.
     Reset(Reset),
     /// Keep a filter of a consumer at the publisher, for all of its instances.
     Filter(filter::SetFilter),
@@ -44,7 +44,7 @@ enum DirectCommand {
     Serve(serve::Serve),
 }
 
-/// Whom to ask.
+/// Arguments that name the publisher.
 #[derive(Debug, Args)]
 struct Target {
     /// Address of the publisher, `grpc://HOST:PORT`; or, while no process has it open, the directory of a journal.
@@ -63,7 +63,7 @@ struct Target {
     json: bool,
 }
 
-/// What `direct list` and `direct lag` take.
+/// Arguments of `direct list` and `direct lag`.
 #[derive(Debug, Args)]
 struct List {
     #[command(flatten)]
@@ -83,7 +83,7 @@ struct One {
     consumer: String,
 }
 
-/// What `direct reset` takes.
+/// Arguments of `direct reset`.
 #[derive(Debug, Args)]
 struct Reset {
     #[command(flatten)]
@@ -106,7 +106,7 @@ struct Forget {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct ResetTo {
-    /// To the first event that is there.
+    /// To the first existing event.
     #[arg(long)]
     to_earliest: bool,
     /// To what is appended from now on.
@@ -121,7 +121,7 @@ struct ResetTo {
 }
 
 impl ResetTo {
-    /// The place, in words.
+    /// The position, in words.
     fn name(&self) -> String {
         match (self.to_offset, self.to_time_ms) {
             (Some(offset), _) => format!("offset {offset}"),
@@ -142,7 +142,7 @@ impl ResetTo {
     }
 }
 
-/// Who answers.
+/// The publisher that answers: a process, or the journal's directory.
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Asked {
     Remote(Box<Admin>),
@@ -212,11 +212,11 @@ pub(crate) async fn run(arguments: &DirectArguments) -> Result<()> {
             show::lag(&streams, list.target.json)
         }
         DirectCommand::Pause(one) => change(one, Action::Pause(proto::Pause {}), "is paused").await,
-        DirectCommand::Resume(one) => change(one, Action::Resume(proto::Resume {}), "goes on").await,
+        DirectCommand::Resume(one) => change(one, Action::Resume(proto::Resume {}), "resumes").await,
         DirectCommand::Reset(reset) => {
-            let what = format!("would go on at {}", reset.to.name());
+            let what = format!("would continue at {}", reset.to.name());
             match reset.execution.begin(reset.one.target.json, plan(&reset.one, &what)).await? {
-                true => change(&reset.one, Action::Reset(reset.to.to_proto()), "goes on").await,
+                true => change(&reset.one, Action::Reset(reset.to.to_proto()), "continues").await,
                 false => Ok(()),
             }
         }
@@ -236,7 +236,7 @@ pub(crate) async fn run(arguments: &DirectArguments) -> Result<()> {
     }
 }
 
-/// The consumer as it is, and what would become of it.
+/// The consumer as it is, and the change.
 async fn plan(one: &One, what: &str) -> Result<Plan> {
     let streams = one.target.ask().await?.describe(Some(&one.stream)).await?;
     let mut consumers = streams.iter().flat_map(|stream| &stream.consumers);

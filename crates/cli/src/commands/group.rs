@@ -12,7 +12,7 @@ mod topic_partitions;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// What `group` takes.
+/// Arguments of `group`.
 #[derive(Debug, Args)]
 pub(crate) struct GroupArguments {
     #[command(subcommand)]
@@ -27,7 +27,7 @@ enum GroupCommand {
     Lag(lag::Lag),
     /// Show a group's members, their partitions, offsets and lag.
     Describe(describe::Describe),
-    /// Set the offsets from which a group without members goes on. Without --execute only shows them.
+    /// Set the offsets from which a group without members continues. Without --execute only shows them.
     Reset(reset::Reset),
     /// Delete groups without members, and their offsets.
     Delete(delete::Delete),

@@ -8,7 +8,7 @@ mod verify;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// What `log` takes.
+/// Arguments of `log`.
 #[derive(Debug, Args)]
 pub(crate) struct LogArguments {
     #[command(subcommand)]
@@ -23,7 +23,7 @@ enum LogCommand {
     Verify(verify::Verify),
     /// Let the next start serve a partition of which segments are missing.
     AcceptLoss(accept_loss::AcceptLoss),
-    /// Show the partitions that no topic owns, which a start has set aside, and delete them if told so.
+    /// Show the partitions that no topic owns, which a start has set aside; with --execute delete them.
     Strays(strays::Strays),
 }
 

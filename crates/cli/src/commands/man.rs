@@ -9,7 +9,7 @@ use clap_mangen::Man;
 
 use crate::output::{counted, print_line, written};
 
-/// What `man` takes.
+/// Arguments of `man`.
 #[derive(Debug, Args)]
 pub(crate) struct Manual {
     /// Write a page for each command into this directory, such as ~/.local/share/man/man1. [default: print the page
@@ -32,7 +32,7 @@ pub(crate) fn run(manual: &Manual, command: Command) -> Result<()> {
     print_line(&format!("{} in {}", counted(pages, "page"), dir.display()))
 }
 
-/// A page for the command and one for each below it that people are to know of.
+/// The number of pages: one for the command, and one for each visible command below it.
 fn count(command: &Command) -> u64 {
     let shown = |below: &&Command| below.get_name() != "help" && !below.is_hide_set();
     1 + command.get_subcommands().filter(shown).map(count).sum::<u64>()

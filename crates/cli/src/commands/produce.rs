@@ -26,14 +26,14 @@ use partitions::Partitions;
 use report::Progress;
 use sender::Sender;
 
-/// How long to wait for further input before what is there goes out.
+/// The longest wait for further input before a batch is sent.
 const LINGER: Duration = Duration::from_millis(5);
 
-/// What `produce` takes.
+/// Arguments of `produce`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each line of standard input is the value of a record; with --file a whole file is. Exit code 1 if any record was not acknowledged.
-With --json a line is {\"key\":..,\"value\":..,\"headers\":[{\"key\":..,\"value\":..}],\"partition\":..,\"timestamp\":..}, all of it
+Each line of standard input is the value of a record; with --file each file is one. The exit code is 1 if a record was not
+acknowledged. With --json a line is {\"key\":..,\"value\":..,\"headers\":[{\"key\":..,\"value\":..}],\"partition\":..,\"timestamp\":..}, all of it
 optional; key_base64 and value_base64 carry bytes. `mainstem consume --json` writes such lines.")]
 pub(crate) struct Produce {
     /// Name of the topic.
@@ -50,10 +50,10 @@ pub(crate) struct Produce {
     /// A header of every record; may be given several times, also with the same key.
     #[arg(long = "header", short = 'H', value_name = "KEY=VALUE", value_parser = HeaderArgument::parse)]
     headers: Vec<HeaderArgument>,
-    /// How batches are compressed.
+    /// The codec of batches.
     #[arg(long, short = 'z', value_enum, default_value = "none", value_name = "CODEC")]
     compression: Codec,
-    /// Who must have a record before it counts: all in-sync replicas, the leader (1), none (0).
+    /// The acknowledgements to wait for: all in-sync replicas, the leader (1), or none (0).
     #[arg(long, short, value_enum, default_value = "all")]
     acks: Acks,
     /// The partition of every record that does not name its own. [default: by key; without keys in turn]
@@ -157,12 +157,12 @@ struct Pump<'p> {
     partitions: Partitions,
     sender: &'p mut Sender,
     progress: &'p Progress,
-    /// That of the last line.
+    /// The number of the last line.
     number: u64,
 }
 
 impl Pump<'_> {
-    /// Until the input ends.
+    /// Sends all lines of the input.
     async fn run(&mut self, interrupt: &Interrupt) -> Result<()> {
         let mut input = Input::start()?;
         loop {
@@ -187,7 +187,7 @@ impl Pump<'_> {
         Ok(())
     }
 
-    /// A record for each file.
+    /// Sends a record for each file.
     async fn run_files(&mut self, files: &[PathBuf], interrupt: &Interrupt) -> Result<()> {
         for file in files {
             if interrupt.is_raised() {
@@ -202,7 +202,7 @@ impl Pump<'_> {
     }
 
     async fn take(&mut self, lines: &Lines) -> Result<()> {
-        // They came together.
+        // The files are given together, so their records get one timestamp.
         let timestamp_ms = timestamp::now_ms();
         for line in lines.iter() {
             self.number += 1;

@@ -1,4 +1,4 @@
-//! `mainstem profile`: names for clusters, so that commands need not be told each time where to connect.
+//! `mainstem profile`: names for clusters, so that commands need no address each time.
 
 use std::path::PathBuf;
 
@@ -13,9 +13,9 @@ use crate::profiles::{self, Profile, Profiles};
 /// Arguments of `profile`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Profiles are in $XDG_CONFIG_HOME/mainstem/profiles (~/.config without it). A command connects to what --bootstrap names, else to
-the profile of --profile, else to MAINSTEM_BOOTSTRAP, else to the profile of MAINSTEM_PROFILE, else to the one of
-`mainstem profile use`, else to 127.0.0.1:9092.")]
+Profiles are in $XDG_CONFIG_HOME/mainstem/profiles (~/.config without it). A command connects to the first of these that
+is set: --bootstrap, the profile of --profile, MAINSTEM_BOOTSTRAP, the profile of MAINSTEM_PROFILE, the profile of `mainstem
+profile use`. The default is 127.0.0.1:9092.")]
 pub(crate) struct ProfileArguments {
     #[command(subcommand)]
     command: ProfileCommand,
@@ -101,7 +101,7 @@ fn add(add: &Add) -> Result<()> {
     let profile = Profile { bootstrap: add.bootstrap.clone(), command_config };
     all.profiles.insert(add.name.clone(), profile);
     all.write(&path)?;
-    told(add.json, "added", &add.name, "`mainstem profile use` or --profile connects to it")
+    report(add.json, "added", &add.name, "`mainstem profile use` or --profile connects to it")
 }
 
 fn list(list: &List) -> Result<()> {
@@ -136,7 +136,7 @@ fn choose(named: &Named) -> Result<()> {
     let bootstrap = all.get(&named.name)?.bootstrap.clone();
     all.used = Some(named.name.clone());
     all.write(&path)?;
-    told(named.json, "used", &named.name, &format!("commands connect to {bootstrap}"))
+    report(named.json, "used", &named.name, &format!("commands connect to {bootstrap}"))
 }
 
 fn remove(named: &Named) -> Result<()> {
@@ -148,11 +148,11 @@ fn remove(named: &Named) -> Result<()> {
         all.used = None;
     }
     all.write(&path)?;
-    told(named.json, "removed", &named.name, "files that it named stay")
+    report(named.json, "removed", &named.name, "files that it named stay")
 }
 
-/// Says what was done with a profile.
-fn told(is_json: bool, done: &str, name: &str, next: &str) -> Result<()> {
+/// Reports a change of a profile.
+fn report(is_json: bool, done: &str, name: &str, next: &str) -> Result<()> {
     match is_json {
         true => print_json(&json!({"profile": name, "done": done})),
         false => print_line(&format!("{done} profile {name}; {next}")),

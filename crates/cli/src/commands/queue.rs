@@ -10,7 +10,7 @@ mod verify;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// What `queue` takes.
+/// Arguments of `queue`.
 #[derive(Debug, Args)]
 pub(crate) struct QueueArguments {
     #[command(subcommand)]
@@ -29,7 +29,7 @@ enum QueueCommand {
     Dump(dump::Dump),
     /// Check every batch and index entry of a queue; exit code 1 if there is a fault.
     Verify(verify::Verify),
-    /// Cut a damaged queue at the first damage, and make its control file and indexes anew.
+    /// Cut a damaged queue at the first damage, and rebuild its control file and indexes.
     Repair(repair::Repair),
 }
 

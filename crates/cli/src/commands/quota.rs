@@ -1,4 +1,4 @@
-//! `mainstem quota`: what users, clients and addresses may use of the brokers.
+//! `mainstem quota`: limits of users, clients and addresses at the brokers.
 
 mod entity;
 mod list;
@@ -7,7 +7,7 @@ mod set;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// What `quota` takes.
+/// Arguments of `quota`.
 #[derive(Debug, Args)]
 pub(crate) struct QuotaArguments {
     #[command(subcommand)]
@@ -16,7 +16,7 @@ pub(crate) struct QuotaArguments {
 
 #[derive(Debug, Subcommand)]
 enum QuotaCommand {
-    /// List quotas and whom they are for.
+    /// List quotas and their users, clients and addresses.
     List(list::List),
     /// Set or remove quotas of a user, a client or an address.
     Set(set::Set),

@@ -23,21 +23,21 @@ use self::renewal::Present;
 use crate::output::{print, print_json, print_line};
 use crate::timestamp;
 
-/// Of which a password is made.
+/// The letters of random passwords, without those that look alike.
 const LETTERS: &[u8] = b"abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
-/// 186 bits.
+/// Letters of a random password: 186 bits.
 const PASSWORD_LETTERS: usize = 32;
 
-/// As many as AlterUserScramCredentials of our tool sends.
+/// Bytes of a salt, as many as the admin client uses for AlterUserScramCredentials.
 const SALT_BYTES: usize = 32;
-/// How often the administrator's password is hashed.
+/// Iterations of SCRAM for the administrator's password.
 const ITERATIONS: u32 = 8192;
 
-/// How long certificates are believed, in days, where nothing else is asked for: two years.
+/// The default validity of certificates, in days: two years.
 const DAYS: u32 = 730;
 const MS_PER_DAY: i64 = 86_400_000;
 
-/// What `security` takes.
+/// Arguments of `security`.
 #[derive(Debug, Args)]
 pub(crate) struct SecurityArguments {
     #[command(subcommand)]
@@ -52,23 +52,23 @@ enum SecurityCommand {
     Cert(Cert),
     /// Make a secret by which the nodes of a cluster prove to each other that they are its nodes; nothing is overwritten.
     NodeSecret(NodeSecret),
-    /// Say what a listener shows: its certificates, whether they are believed, and how clients log in.
+    /// Say what a listener shows: its certificates, whether they are trusted, and how clients log in.
     Check(check::Check),
 }
 
-/// What `security init` takes.
+/// Arguments of `security init`.
 #[derive(Debug, Args)]
 struct Init {
-    /// Where it is all put.
+    /// The directory to write to. It is created.
     #[arg(default_value = "mainstem-security", value_name = "DIR")]
     dir: PathBuf,
     /// The address to listen on. One of all interfaces, such as 0.0.0.0:9092, needs --host.
     #[arg(long, default_value = "localhost:9092", value_name = "HOST:PORT")]
     listen: String,
-    /// A name or an address by which clients reach the broker; may be given several times. The first one is what the broker advertises.
+    /// A name or an address by which clients reach the broker; may be given several times. The broker advertises the first one.
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
-    /// How long the certificates of the broker and the administrator are believed, in days.
+    /// The validity of the certificates of the broker and the administrator, in days.
     #[arg(long, default_value_t = DAYS, value_parser = clap::value_parser!(u32).range(1..=i64::from(certificates::AUTHORITY_DAYS)))]
     days: u32,
     /// Print JSON.
@@ -76,22 +76,22 @@ struct Init {
     json: bool,
 }
 
-/// What `security cert` takes.
+/// Arguments of `security cert`.
 #[derive(Debug, Args)]
 struct Cert {
     /// The name of the client or the host: key and certificate are in the file NAME.pem.
     name: String,
-    /// Where `init` has put the authority.
+    /// The directory in which `init` has put the authority.
     #[arg(long, default_value = "mainstem-security", value_name = "DIR")]
     dir: PathBuf,
-    /// A host name or an address of a server; may be given several times. One that is renewed keeps its names without.
+    /// A host name or an address of a server; may be given several times. A renewed certificate keeps its names without this option.
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
-    /// Days for which it is believed: 730 where nothing is said, and of one that is renewed as many as before.
+    /// The validity in days. [default: 730; with --renew as many as before]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: Option<u32>,
-    /// Put a new key and certificate in the place of those in NAME.pem (`server` and `admin` for those of `init`), of the same
-    /// subject, names and uses. A broker that runs takes it within ten seconds.
+    /// Replace the key and certificate in NAME.pem (`server` and `admin` for those of `init`). The new ones have the
+    /// same subject, names and uses. A running broker takes them within ten seconds.
     #[arg(long)]
     renew: bool,
     /// Print JSON.
@@ -99,10 +99,10 @@ struct Cert {
     json: bool,
 }
 
-/// What `security node-secret` takes.
+/// Arguments of `security node-secret`.
 #[derive(Debug, Args)]
 struct NodeSecret {
-    /// The file that is made, for its user alone. Folders above it are made too.
+    /// The file to write, readable by its owner alone. Missing folders are created.
     #[arg(default_value = "node.secret", value_name = "FILE")]
     file: PathBuf,
     /// Print JSON.
@@ -127,7 +127,7 @@ pub(crate) fn random_password() -> Result<String> {
         let mut bytes = [0; 64];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
             .context("the system has no random bytes")?;
-        // Each letter as likely as another: bytes beyond the last whole round of letters are left out.
+        // Bytes beyond the last whole multiple of the count of letters are skipped, so that all letters are equally likely.
         let fair = 256 / LETTERS.len() * LETTERS.len();
         let letters = bytes.iter().filter(|byte| usize::from(**byte) < fair);
         password.extend(letters.map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()])));
@@ -142,7 +142,7 @@ fn init(arguments: &Init) -> Result<()> {
     let is_new = !dir.exists();
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let dir = fs::canonicalize(dir).with_context(|| format!("cannot find {}", dir.display()))?;
-    // The administrator is in the file with which the metadata begins.
+    // The administrator is in the bootstrap file of the metadata.
     ensure!(
         !dir.join("data").exists(),
         "{} is there already, and nothing is overwritten: choose another directory",
@@ -198,14 +198,14 @@ fn init(arguments: &Init) -> Result<()> {
     ))
 }
 
-/// Where the broker listens, and where clients find it.
+/// The addresses of the broker: to listen on, and for clients.
 struct Place<'a> {
     listen: &'a str,
     /// The host in `listen`, without brackets.
     host: &'a str,
-    /// Further names.
+    /// Further names of the host.
     hosts: &'a [String],
-    /// What the broker advertises, which `listen` need not be.
+    /// The advertised address, which may differ from `listen`.
     bootstrap: String,
 }
 
@@ -228,7 +228,7 @@ impl<'a> Place<'a> {
         Ok(Place { listen, host, hosts, bootstrap })
     }
 
-    /// What the broker's certificate is for.
+    /// The hosts in the broker's certificate.
     fn names(&self) -> Vec<&str> {
         let listened = Some(self.host).filter(|host| !["", "0.0.0.0", "::"].contains(host));
         listened.into_iter().chain(self.hosts.iter().map(String::as_str)).collect()
@@ -271,14 +271,14 @@ fn cert(arguments: &Cert) -> Result<()> {
     }
 }
 
-/// Advice for a file of the same names: a broker takes it by itself, a client does not.
+/// Advice for a certificate with the same names: a broker takes the file by itself, a client does not.
 const TAKEN: &str = "a broker whose key store this file is shows it to new connections within ten seconds, without a restart; a client reads \
                      its own when it starts: start it again";
-/// The same where the names have changed.
+/// The same for a certificate with other names.
 const TAKEN_WITH_OTHER_NAMES: &str = "its names have changed: a broker that runs takes it with ssl.allow.san.changes=true alone, or start it \
                                       again";
 
-/// Returns true if two lists name the same hosts, in whatever order and spelling.
+/// Returns true if two lists name the same hosts, in any order and spelling.
 fn is_same_set(one: &[String], other: &[String]) -> bool {
     let plain = |host: &String| match host.parse::<IpAddr>() {
         Ok(address) => address.to_string(),
@@ -343,7 +343,7 @@ fn node_secret(arguments: &NodeSecret) -> Result<()> {
     }
 }
 
-/// What the metadata begins with: the administrator, whose password is not in it.
+/// The bootstrap file of the metadata, with its name. It holds the administrator's credential, not the password.
 fn first_users(password: &str) -> Result<(&'static str, Vec<u8>)> {
     let mut salt = [0; SALT_BYTES];
     rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty())
@@ -353,7 +353,7 @@ fn first_users(password: &str) -> Result<(&'static str, Vec<u8>)> {
     Ok(bootstrap_file(&[("admin", mechanism, &credential)], timestamp::now_ms()))
 }
 
-/// Writes a file that is not there yet.
+/// Writes a new file; an existing one is an error.
 fn write(dir: &Path, name: &str, text: &str, mode: u32) -> Result<()> {
     write_bytes(dir, name, text.as_bytes(), mode)
 }

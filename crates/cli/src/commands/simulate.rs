@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 
 use crate::output::{print, print_json};
 
-/// What `simulate` takes.
+/// Arguments of `simulate`.
 #[derive(Debug, Args)]
 pub(crate) struct Simulate {
     /// The first seed: equal seeds give equal histories.
     #[arg(long)]
     seed: u64,
-    /// How many seeds, from the first on.
+    /// The number of seeds, from the first on.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
     /// Nodes, each with a replica of each partition.
@@ -25,10 +25,10 @@ pub(crate) struct Simulate {
     /// Seconds of virtual time with faults.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     time: u64,
-    /// Kinds of faults with commas between them, `all`, or `none`; `partition` is all whose names begin so.
+    /// Kinds of faults with commas between them, `all`, or `none`; `partition` is all whose names begin with it.
     #[arg(long, value_name = "KINDS", num_args = 0..=1, default_value = "all", default_missing_value = "all")]
     faults: FaultKinds,
-    /// One partition with producers and consumers alone: no groups, no transactions.
+    /// Simulate one partition with producers and consumers alone: no groups, no transactions.
     #[arg(long)]
     one_partition: bool,
     /// Print every event: time in ms, process, operation, outcome, partition, offset, value.
@@ -39,7 +39,7 @@ pub(crate) struct Simulate {
     json: bool,
 }
 
-/// Runs the seeds, and fails if one of them went wrong.
+/// Runs the seeds. Fails if an invariant was violated in one of them.
 pub(crate) fn run(arguments: &Simulate) -> Result<()> {
     let (mut verdicts, mut bad) = (Vec::new(), Vec::new());
     for seed in arguments.seed..arguments.seed.saturating_add(arguments.runs) {

@@ -23,22 +23,22 @@ use crate::{logging, profiles, target};
 const SETTINGS: &str = "Settings: --set over environment (MAINSTEM_LOG_RETENTION_MS=...) over --config over defaults. \
                         docs/configuration.md lists every key. Log level: MAINSTEM_LOG=debug.";
 
-/// A start that has to end has so much time to do so in order.
+/// The time that a start has to end in order after a signal.
 const BREAK_OFF_TIME: Duration = Duration::from_secs(2);
 
-/// How often the log tells how far a stop is where no terminal shows it.
+/// The interval of progress lines in the log during a stop without a terminal.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
-/// Variables that begin as settings do, and are read by something else.
+/// Variables with the prefix of settings that something else reads.
 const OTHER_VARIABLES: [&str; 4] =
     [logging::VARIABLE, target::VARIABLE, target::CONFIG_VARIABLE, profiles::VARIABLE];
 
-/// The settings with an effect, from their table.
+/// The settings that have an effect, from their table.
 fn long_help() -> String {
     format!("{SETTINGS}\n\nSettings with their defaults:\n\n{}", docs::help())
 }
 
-/// What `start` takes.
+/// Arguments of `start`.
 #[derive(Debug, Args)]
 #[command(after_help = format!("{SETTINGS} `--help` names them."), after_long_help = long_help())]
 pub(crate) struct Start {
@@ -48,8 +48,8 @@ pub(crate) struct Start {
     /// Address to listen on. [default: 127.0.0.1:9092]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Serve the embedded queue of a directory as a topic of one partition, while local processes append to it and read it;
-    /// may be given several times. A queue that is not there is made.
+    /// Serve the embedded queue of a directory as a topic of one partition, while local processes append to it and
+    /// read it. May be given several times. A missing queue is created.
     #[arg(long, value_name = "NAME=DIR")]
     attach: Vec<String>,
     /// A properties file with Kafka's keys, such as Kafka's own server.properties.
@@ -58,11 +58,11 @@ pub(crate) struct Start {
     /// One setting by Kafka's name; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The id of the cluster whose data has to be there. Without it empty directories become a new cluster.
+    /// The id of the cluster whose data the directories must have. Without it empty directories become a new cluster.
     #[arg(long, value_name = "ID")]
     expect_cluster: Option<String>,
-    /// Start although the metadata has ACLs, SCRAM credentials or delegation tokens, which protect nothing with this
-    /// configuration.
+    /// Start although the metadata has ACLs, SCRAM credentials or delegation tokens that this configuration does not
+    /// enforce.
     #[arg(long)]
     accept_unprotected: bool,
     /// Write the ready line and the log as JSON.
@@ -75,7 +75,7 @@ pub(crate) fn run(start: &Start) -> Result<()> {
     let started = Instant::now();
     keep_from_others();
     let loggers = logging::to_stderr(start.json);
-    // Before any thread is there, so that none is killed by a signal that comes early.
+    // Signals are handled before the first thread starts, so that an early one kills none.
     let signals = Signals::new([SIGTERM, SIGINT]).context("signals cannot be handled")?;
     let stop = Stop::listen(signals)?;
     let config = configuration(start)?;
@@ -98,15 +98,15 @@ pub(crate) fn run(start: &Start) -> Result<()> {
     };
     stop.started.store(true, Ordering::Release);
     if let Err(error) = announce(server.ready(), started, start.json) {
-        // Clients do not read it.
+        // Clients do not read this line, so that the broker runs without it.
         tracing::warn!(
-            "the ready line cannot be written to the standard output, and the node goes on: {error}"
+            "the ready line cannot be written to the standard output; the node runs all the same: {error}"
         );
     }
     stop.wait_and_stop(server)
 }
 
-/// What this process creates from now on, others may not look into and its group may not change: a umask of at least 027.
+/// Sets a umask of at least 027: others cannot read files that this process creates, and its group cannot write them.
 fn keep_from_others() {
     let before = umask(Mode::RWXO | Mode::WGRP);
     umask(before | Mode::RWXO | Mode::WGRP);
@@ -129,7 +129,7 @@ fn configuration(start: &Start) -> Result<BrokerConfig> {
     BrokerConfig::from_sources(sources).context("the broker cannot be configured like this")
 }
 
-/// `--set` and the options that stand for a setting.
+/// The settings of `--set`, and of the options that are short for a setting.
 fn overrides(start: &Start) -> Result<Vec<(String, String)>> {
     let mut overrides = Vec::new();
     for set in &start.set {
@@ -184,7 +184,7 @@ fn with_attached(
     Ok(overrides)
 }
 
-/// How the data directory was left, in a word for programs.
+/// The state in which the last stop left the data directory, as a word for programs.
 fn last_stop_name(last_stop: LastStop) -> &'static str {
     match last_stop {
         LastStop::New => "new",
@@ -194,7 +194,7 @@ fn last_stop_name(last_stop: LastStop) -> &'static str {
     }
 }
 
-/// The ready line: who listens for a program to wait for, and what an operator wants to see at a glance.
+/// Prints the ready line: addresses for a program that waits for it, and the most important facts for an operator.
 fn announce(ready: &Ready, started: Instant, as_json: bool) -> std::io::Result<()> {
     let took_ms = started.elapsed().as_secs_f64() * 1e3;
     let fdatasync_us = ready.fdatasync.map(|cost| cost.as_secs_f64() * 1e6);
@@ -257,27 +257,27 @@ fn announce(ready: &Ready, started: Instant, as_json: bool) -> std::io::Result<(
     writeln!(stdout, "{line}").and_then(|()| stdout.flush())
 }
 
-/// Why the broker ends.
+/// The reason why the broker ends.
 enum End {
     Signal,
-    /// It cannot go on.
+    /// An error after which it cannot continue.
     Fatal(String),
 }
 
-/// The signals that end the broker, from the beginning of its start.
+/// The signals that end the broker, handled from the beginning of its start.
 struct Stop {
-    /// Broken off by a signal during the start.
+    /// Interrupted by a signal during the start.
     recovery: Arc<RecoveryWatch>,
-    /// Clients are served.
+    /// True when clients are served.
     started: Arc<AtomicBool>,
-    /// Raised by a second signal.
+    /// True after a second signal.
     hurry: Arc<AtomicBool>,
     tell: mpsc::Sender<End>,
     ended: mpsc::Receiver<End>,
 }
 
 impl Stop {
-    /// Begins to listen to the signals.
+    /// Handles the signals from now on.
     fn listen(mut signals: Signals) -> Result<Stop> {
         let (tell, ended) = mpsc::channel();
         let (recovery, started, hurry) = Default::default();
@@ -291,8 +291,8 @@ impl Stop {
             let _ = tell.send(End::Signal);
             if !started.load(Ordering::Acquire) {
                 let started = started.clone();
-                // Where no thread can be made a second signal helps.
-                let _ = std::thread::Builder::new().name("patience".into()).spawn(move || {
+                // Without this thread a second signal ends the start.
+                let _ = std::thread::Builder::new().name("stop-timeout".into()).spawn(move || {
                     std::thread::sleep(BREAK_OFF_TIME);
                     end_start(&started);
                 });
@@ -305,12 +305,11 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Waits for a signal, or for what the broker cannot go on without; stops in order. A second signal skips what is
-    /// left.
+    /// Waits for a signal or a fatal error, then stops in order. A second signal skips the rest.
     fn wait_and_stop(self, server: Server) -> Result<()> {
         let tell_fatal = self.tell.clone();
         server.on_fatal(Box::new(move |reason| {
-            // The receiver is gone when the end has begun already.
+            // The receiver is gone if the stop has already begun.
             let _ = tell_fatal.send(End::Fatal(reason));
         }));
         let fatal = match self.ended.recv().context("the thread that ends the broker is gone")? {
@@ -322,7 +321,7 @@ impl Stop {
                 "stopping: clients are answered, then the logs are synced; a second signal skips that"
             );
         } else {
-            // What is not on disk now will not get there.
+            // Records that are not on disk now will not get there: the rest is skipped.
             self.hurry.store(true, Ordering::Release);
         }
         stop(server, &self.hurry);
@@ -330,10 +329,10 @@ impl Stop {
     }
 }
 
-/// Ends a start that does not end by itself: it may be killed at any point.
+/// Ends the process during its start, which is as safe as a kill at any point.
 fn end_start(started: &AtomicBool) {
     if !started.load(Ordering::Acquire) {
-        tracing::info!("stopped during the start; nothing is lost, and the next start begins anew");
+        tracing::info!("stopped during the start; nothing is lost, and the next start begins again");
         logging::finish();
         std::process::exit(0);
     }
@@ -344,12 +343,12 @@ fn stop(server: Server, hurry: &AtomicBool) {
         ProgressStyle::with_template("syncing {bar:30} {pos}/{len} partitions")
             .expect("the template is constant"),
     );
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     let in_order = server.stop(hurry, &mut |done, all| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
-        if bar.is_hidden() && told.elapsed() >= PROGRESS_EVERY {
-            told = Instant::now();
+        if bar.is_hidden() && reported.elapsed() >= PROGRESS_EVERY {
+            reported = Instant::now();
             tracing::info!("{done} of {all} partitions are synced");
         }
     });

@@ -11,7 +11,7 @@ mod offsets;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// What `topic` takes.
+/// Arguments of `topic`.
 #[derive(Debug, Args)]
 pub(crate) struct TopicArguments {
     #[command(subcommand)]

@@ -24,7 +24,7 @@ enum TransactionCommand {
     Describe(describe::Describe),
     /// Abort a hanging transaction in a partition. Without --execute only shows it.
     Abort(abort::Abort),
-    /// Find transactions that are open in partitions, and of which no coordinator knows.
+    /// Find transactions that are open in partitions and unknown to all coordinators.
     FindHanging(find_hanging::FindHanging),
 }
 

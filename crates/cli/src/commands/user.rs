@@ -12,10 +12,10 @@ use crate::commands::security::random_password;
 use crate::output::{print, print_json, print_line, shown, table};
 use crate::target::Target;
 
-/// How often a password is hashed where nothing else is asked for.
+/// The default iterations of SCRAM.
 const ITERATIONS: u32 = 8192;
 
-/// What `user` takes.
+/// Arguments of `user`.
 #[derive(Debug, Args)]
 pub(crate) struct UserArguments {
     #[command(subcommand)]
@@ -26,7 +26,7 @@ pub(crate) struct UserArguments {
 enum UserCommand {
     /// Create a user. The password is the first line of standard input.
     Create(Password),
-    /// List users and how their passwords are hashed.
+    /// List users with mechanisms and iterations of their passwords.
     List(List),
     /// Give a user another password: the first line of standard input.
     Passwd(Password),
@@ -34,15 +34,15 @@ enum UserCommand {
     Delete(Delete),
 }
 
-/// What `user create` and `user passwd` take.
+/// Arguments of `user create` and `user passwd`.
 #[derive(Debug, Args)]
 struct Password {
     /// The user's name.
     name: String,
-    /// SCRAM-SHA-256 or SCRAM-SHA-512. Without it `create` takes SCRAM-SHA-512, and `passwd` all by which the user logs in.
+    /// SCRAM-SHA-256 or SCRAM-SHA-512. [default: SCRAM-SHA-512 for `create`, all mechanisms of the user for `passwd`]
     #[arg(long, value_parser = mechanism)]
     mechanism: Option<ScramMechanism>,
-    /// How often the password is hashed, 4096 to 16384 times [default: 8192, or as often as before if that was more].
+    /// Iterations of the hash, 4096 to 16384. [default: 8192, or as many as before if that was more]
     #[arg(long)]
     iterations: Option<u32>,
     /// Make a random password and print it, instead of reading one.
@@ -55,7 +55,7 @@ struct Password {
     target: Target,
 }
 
-/// What `user list` takes.
+/// Arguments of `user list`.
 #[derive(Debug, Args)]
 struct List {
     /// Print JSON.
@@ -65,7 +65,7 @@ struct List {
     target: Target,
 }
 
-/// What `user delete` takes.
+/// Arguments of `user delete`.
 #[derive(Debug, Args)]
 struct Delete {
     /// The user's name.
@@ -104,7 +104,7 @@ async fn set(password: &Password, is_new: bool) -> Result<()> {
     let Password { name, .. } = password;
     ensure!(
         ScramMechanism::carries_name(name),
-        "nobody could log in as {}: a user name in a SCRAM message is ASCII, and not empty; choose another name",
+        "no client could log in as {}: a user name in a SCRAM message is ASCII, and not empty; choose another name",
         shown(name)
     );
     let admin = password.target.connect().await?;
@@ -140,8 +140,8 @@ async fn set(password: &Password, is_new: bool) -> Result<()> {
     print_line(&format!("{done} {name} ({}){made}{stays}", names.join(", ")))
 }
 
-/// The mechanisms whose password is set, and how often it is hashed for each: the one that was asked for, or all by which the
-/// user logs in. One that was left out would keep the old password.
+/// The mechanisms to set, each with its iterations: the one asked for, or all that the user has. A mechanism that was
+/// left out would keep the old password.
 fn changes(password: &Password, known: &[ScramCredential]) -> Vec<(ScramMechanism, u32)> {
     let iterations =
         |before: i32| password.iterations.unwrap_or(u32::try_from(before).unwrap_or(0).max(ITERATIONS));

@@ -1,5 +1,5 @@
-//! `leader-epoch-checkpoint`: which leader epoch begins at which offset. Text: a version, a count, then a line
-//! `epoch start_offset` for each epoch.
+//! `leader-epoch-checkpoint`: the first offset of each leader epoch. Text: a version, a count, then a
+//! line `epoch start_offset` for each epoch.
 
 /// Name of the file in a partition's directory.
 pub(crate) const LEADER_EPOCH_CHECKPOINT: &str = "leader-epoch-checkpoint";

@@ -1,4 +1,4 @@
-//! What is missing since the last orderly stop, and which partitions are compacted.
+//! Records that are missing since the last orderly stop, and partitions that are compacted.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,8 @@ use mainstem_log::checkpoint::CLEANER_CHECKPOINT;
 use mainstem_log::segment_record::SegmentRecord;
 use mainstem_log::storage::RealStorage;
 
-/// Directories of partitions that are not as the last orderly stop left them, and what is missing, in words. `dir` is a
-/// data directory or the directory of one partition, which may be gone.
+/// Directories of partitions that differ from the record of the last orderly stop, with their losses in words. `dir`
+/// is a data directory, or the directory of one partition, which may be gone.
 pub(crate) fn losses_of(dir: &Path) -> Result<Vec<(PathBuf, String)>> {
     let unreadable = || format!("cannot compare {} with what the last stop left", dir.display());
     let dir = std::path::absolute(dir).with_context(unreadable)?;
@@ -25,14 +25,14 @@ pub(crate) fn losses_of(dir: &Path) -> Result<Vec<(PathBuf, String)>> {
     Ok(losses)
 }
 
-/// Names of directories, and what is missing in them.
+/// Names of directories, and their losses.
 fn losses_in(data: &Path) -> std::io::Result<Vec<(PathBuf, String)>> {
     let losses = SegmentRecord::read(&RealStorage, data)?.losses(&RealStorage, data)?;
     Ok(losses.into_iter().map(|(partition, what)| (PathBuf::from(partition.to_string()), what)).collect())
 }
 
-/// Whether compaction has been at work in the directory of a partition, so that offsets may be missing. Where it cannot be
-/// told, it may have been.
+/// Returns true if compaction may have removed offsets in the directory of a partition: it has, or the checkpoint of
+/// the cleaner cannot be read.
 pub(crate) fn is_compacted(dir: &Path) -> bool {
     let name = std::path::absolute(dir).unwrap_or_default();
     let (Some(parent), Some((topic, partition))) = (

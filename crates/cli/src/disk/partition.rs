@@ -1,4 +1,4 @@
-//! Which files are where: partition directories, and the files of segments by their names.
+//! Partition directories, and the files of segments by their names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 /// Digits of the base offset in a file name.
 const DIGITS: usize = 20;
 
-/// What a file of a segment holds.
+/// The kind of a file of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FileKind {
     Log,
@@ -82,16 +82,16 @@ impl PartitionDir {
     }
 }
 
-/// A pipe could hang who reads it, and a device has no end.
+/// Refuses a file that is not regular: a read of a pipe could hang, and a device has no end.
 pub(crate) fn check_regular(path: &Path) -> Result<()> {
     match fs::metadata(path) {
         Ok(data) if !data.is_file() => bail!("{} is no regular file; move it away", path.display()),
-        // Whoever reads it says what is wrong, or that it has gone.
+        // Other faults are errors of the read that follows.
         _ => Ok(()),
     }
 }
 
-/// The partition that `dir` is, or those directly below it. Directories of deleted topics are left out.
+/// The partition in `dir`, or those directly below it. Directories of deleted topics are left out.
 pub(crate) fn find_partitions(dir: &Path) -> Result<Vec<PartitionDir>> {
     if !dir.is_dir() {
         bail!("{} is no directory", dir.display());
@@ -115,7 +115,7 @@ pub(crate) fn find_partitions(dir: &Path) -> Result<Vec<PartitionDir>> {
     Ok(partitions)
 }
 
-/// `topic-0.<id>-delete`: its files go away at any time.
+/// True for `topic-0.<id>-delete`, whose files may disappear at any time.
 fn is_doomed(suffix: &std::ffi::OsStr) -> bool {
     suffix.to_str().is_some_and(|suffix| suffix.ends_with("-delete"))
 }

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use mainstem_records::{Batch, BatchError, HEADER_BYTES};
 
-/// Batches are at most as long as the file, but a length that is not checked by anything else is not read blindly.
+/// The bound of a batch's length, which the file's length bounds too: a length without a checksum is not trusted.
 const BATCH_BYTES_MAX: usize = 1 << 30;
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
-/// How much of the rest of a file is zeros.
+/// The amount of zeros in the rest of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ZeroTail {
     /// All of it: space that was allocated ahead, or that a power cut left.
@@ -19,7 +19,7 @@ pub(crate) enum ZeroTail {
     No,
 }
 
-/// What comes next in a segment.
+/// The next part of a segment.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// A batch, at a position.
@@ -35,9 +35,9 @@ pub(crate) enum Step {
         position: u64,
         /// Bytes from there to the end.
         rest: u64,
-        /// What is wrong.
+        /// The fault.
         error: BatchError,
-        /// Whether they are zeros.
+        /// The rest of the file, as far as it is zeros.
         zeros: ZeroTail,
     },
     /// The end of the file.
@@ -60,17 +60,17 @@ impl Walk {
         Ok(Walk { file: BufReader::with_capacity(READ_AHEAD_BYTES, file), position: 0, length })
     }
 
-    /// How long the file is, in bytes.
+    /// The length of the file, in bytes.
     pub(crate) fn length(&self) -> u64 {
         self.length
     }
 
-    /// How far the walk has come, in bytes.
+    /// The position of the next step, in bytes.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// The next batch, the end, or what is wrong. Nothing follows anything but a batch.
+    /// The next batch, the end, or the fault. Only a batch has a step after it.
     pub(crate) fn step(&mut self) -> io::Result<Step> {
         let rest = self.length - self.position;
         if rest == 0 {

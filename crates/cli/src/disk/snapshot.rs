@@ -8,7 +8,7 @@ const COVERED_AT: usize = 6;
 const ENTRIES_AT: usize = 10;
 const ENTRY_BYTES: usize = 46;
 
-/// How many entries a snapshot has; the error says what is wrong with it.
+/// Checks a snapshot and returns its number of entries; the error names the fault.
 pub(crate) fn check_snapshot(bytes: &[u8]) -> Result<usize, String> {
     let Some((header, entries)) = bytes.split_at_checked(ENTRIES_AT) else {
         return Err(format!("it has {} bytes, less than its header", bytes.len()));

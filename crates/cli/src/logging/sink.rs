@@ -1,8 +1,8 @@
-//! Where log lines go: to stderr, without ever waiting for who reads it.
+//! The sink of log lines: stderr, without ever waiting for its reader.
 //!
-//! A line is written at once if stderr takes it, so that what is logged last before a crash is seen. If it does not (a
-//! pipe that is not read, a terminal that is held), lines wait in a bounded queue for a thread that waits in their
-//! place; beyond the bound they are counted, and the count is written when there is room again.
+//! A line is written directly if stderr takes it, so that the last lines before a crash are seen. If it does not (a
+//! pipe that is not read, a terminal that is held), lines wait in a bounded queue for a thread. Lines beyond the
+//! bound are only counted. The count is written when stderr takes bytes again.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,16 +18,16 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-/// Bytes of lines that wait. What a broker logs in trouble, for some minutes.
+/// Bytes of lines in the queue: the log of some minutes of trouble.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
 
-/// A pipe that says that it has room takes so many bytes without waiting (POSIX's `PIPE_BUF`, here Linux's).
+/// Bytes that a writable pipe takes without waiting (POSIX's `PIPE_BUF`, here Linux's).
 const PIPE_BUF: usize = 4096;
 
-/// How often the thread looks again where nothing tells it.
+/// The longest that the thread polls before it looks again.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// A thread that panics may have the lock already.
+/// The longest wait for the lock during a panic: the panicking thread may hold it.
 const LOCK_TIME: Duration = Duration::from_millis(100);
 
 /// Lines on their way to a descriptor.
@@ -43,18 +43,18 @@ pub(super) struct Sink {
 struct State {
     queue: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Lines that were lost since that was written last.
-    untold: u64,
+    /// Lines lost since the last count was written.
+    unreported: u64,
     has_thread: bool,
 }
 
 /// A descriptor that is written to without waiting.
 enum Output {
-    /// Writes do not wait: a file, or a pipe or terminal that was opened anew for it. The flag is the description's,
-    /// which other processes share, so that it is not set on the one that was inherited.
+    /// Writes do not wait: a file, or a pipe or terminal that was opened again for it. The flag for that is shared
+    /// with other processes that have the same description, so that it is not set on the inherited descriptor.
     Direct(File),
     Socket(OwnedFd),
-    /// Asked for room before each write.
+    /// Polled before each write.
     Polled(File),
 }
 
@@ -75,7 +75,7 @@ impl Output {
         })
     }
 
-    /// Writes as much as there is room for; 0 is none.
+    /// Writes as many bytes as the descriptor takes; 0 if it takes none.
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut written = 0;
         while written < bytes.len() {
@@ -94,15 +94,15 @@ impl Output {
         match self {
             Output::Direct(file) => (&*file).write(bytes),
             Output::Socket(socket) => Ok(send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?),
-            Output::Polled(file) => match self.has_room(Timespec { tv_sec: 0, tv_nsec: 0 })? {
+            Output::Polled(file) => match self.is_writable(Timespec { tv_sec: 0, tv_nsec: 0 })? {
                 true => (&*file).write(&bytes[..bytes.len().min(PIPE_BUF)]),
                 false => Ok(0),
             },
         }
     }
 
-    /// Whether there is room within a time.
-    fn has_room(&self, within: Timespec) -> io::Result<bool> {
+    /// Returns true if the descriptor takes bytes within a time.
+    fn is_writable(&self, within: Timespec) -> io::Result<bool> {
         let descriptor = match self {
             Output::Direct(file) | Output::Polled(file) => file.as_fd(),
             Output::Socket(socket) => socket.as_fd(),
@@ -116,14 +116,14 @@ impl Output {
 }
 
 impl Sink {
-    /// A sink to a descriptor; what it says itself is JSON or text.
+    /// A sink to a descriptor. Its own messages are JSON or text.
     pub(super) fn new(descriptor: OwnedFd, json: bool) -> io::Result<Arc<Sink>> {
         let output = Output::new(descriptor)?;
         let (state, changed) = (Mutex::default(), Condvar::new());
         Ok(Arc::new(Sink { output, json, state, changed, lost: AtomicU64::new(0) }))
     }
 
-    /// Lines that were lost so far.
+    /// The number of lines lost so far.
     pub(super) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -140,24 +140,24 @@ impl Sink {
         };
         match written {
             Ok(written) if written == line.len() => {}
-            // The rest of a line that has begun is kept in any case.
+            // The rest of a line that is partly written is always queued.
             Ok(written) if written > 0 || state.bytes + line.len() <= QUEUE_BYTES_MAX => {
                 state.push(line[written..].to_vec());
                 self.ensure_thread(&mut state);
                 self.changed.notify_all();
             }
             Ok(_) => {
-                state.untold += 1;
+                state.unreported += 1;
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }
-            // Who read it is gone for good.
+            // The reader is gone for good.
             Err(_) => {
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// Waits until everything is written, or the time is over.
+    /// Waits until everything is written, or the time has passed.
     pub(super) fn drain(&self, within: Duration) {
         let deadline = Instant::now() + within;
         let mut state = self.state.lock();
@@ -179,12 +179,12 @@ impl Sink {
         if !state.has_thread {
             let own = self.clone();
             let started = std::thread::Builder::new().name("log-writer".into()).spawn(move || own.run());
-            // Where there is no thread the next line tries again.
+            // Without a thread the next line tries again.
             state.has_thread = started.is_ok();
         }
     }
 
-    /// The thread's life: waits for room, then writes what waits.
+    /// The loop of the thread: waits until the descriptor takes bytes, then writes queued lines.
     fn run(&self) {
         loop {
             let mut state = self.state.lock();
@@ -193,17 +193,17 @@ impl Sink {
                 self.changed.wait(&mut state);
             }
             drop(state);
-            // An error is met again by the write.
-            let _ = self.output.has_room(LOOK_AGAIN);
+            // The write meets the same error again.
+            let _ = self.output.is_writable(LOOK_AGAIN);
             self.write_waiting(&mut self.state.lock());
         }
     }
 
     fn write_waiting(&self, state: &mut State) {
         loop {
-            if state.queue.is_empty() && state.untold > 0 {
-                let lost = std::mem::take(&mut state.untold);
-                state.push(told(lost, self.json));
+            if state.queue.is_empty() && state.unreported > 0 {
+                let lost = std::mem::take(&mut state.unreported);
+                state.push(loss_line(lost, self.json));
             }
             let Some(mut line) = state.pop() else { return };
             match self.output.write(&line) {
@@ -224,7 +224,7 @@ impl Sink {
 impl State {
     /// Nothing waits to be written.
     fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.untold == 0
+        self.queue.is_empty() && self.unreported == 0
     }
 
     fn push(&mut self, line: Vec<u8>) {
@@ -239,8 +239,8 @@ impl State {
     }
 }
 
-/// The line that stands for those that were lost.
-fn told(lost: u64, json: bool) -> Vec<u8> {
+/// The line that replaces lost ones.
+fn loss_line(lost: u64, json: bool) -> Vec<u8> {
     let message = format!("{lost} lines of the log were lost here: stderr was not read for too long");
     let line = match json {
         true => serde_json::json!({"level": "WARN", "fields": {"message": message}, "target": "mainstem"})
@@ -278,12 +278,12 @@ mod tests {
         sink.drain(Duration::from_secs(60));
         sink.write(b"the end\n");
         let read = reading.join().expect("it does not panic");
-        let (whole, told): (Vec<_>, Vec<_>) = read.iter().partition(|line| line.starts_with('x'));
+        let (whole, losses): (Vec<_>, Vec<_>) = read.iter().partition(|line| line.starts_with('x'));
         assert_eq!(whole.len() as u64, lines as u64 - lost);
         assert!(whole.iter().all(|line| line.len() == 999));
         assert!(
-            told.len() == 1 && told[0].contains(&format!("{lost} lines of the log were lost here")),
-            "{told:?}"
+            losses.len() == 1 && losses[0].contains(&format!("{lost} lines of the log were lost here")),
+            "{losses:?}"
         );
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::broker::Broker;
 use crate::support::cluster::Cluster;
 
-/// Limit of all that is waited for.
+/// The longest wait for anything.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Partition 0 of topic `t`.
@@ -51,7 +51,7 @@ fn replicas_move_and_the_preferred_one_leads_when_that_is_asked_for() {
     assert_eq!(elected[0]["error"], Value::Null, "{elected}");
     wait_for("the first of them leads", || partition(&cluster)["leader"] == json!(next));
     verify_and_propose(&cluster, &order);
-    // One that is not there cannot lead.
+    // A dead node cannot lead.
     cluster.run(&format!("{} --execute", reassign([last, next, leader]))).ok();
     wait_for("the replicas are in another order", || {
         partition(&cluster)["replicas"] == json!([last, next, leader])
@@ -66,8 +66,8 @@ fn replicas_move_and_the_preferred_one_leads_when_that_is_asked_for() {
     assert!(message.contains("1 of 1 partition did not get the leader that was asked for"), "{message}");
 }
 
-/// The file of a reassignment that is done; then two partitions that one node leads, and what evens them out; and a move that the nodes
-/// refuse leaves no throttle behind.
+/// Verifies a reassignment that is done, by its file. Then two partitions lead on one node, and a proposal evens them
+/// out. A move that the nodes refuse leaves no throttle behind.
 fn verify_and_propose(cluster: &Cluster, order: &str) {
     let verified = |order: &str| cluster.run(&format!("{order} --verify --json"));
     wait_for("it is done", || verified(order).stdout.contains(r#""done":true"#));
@@ -78,7 +78,7 @@ fn verify_and_propose(cluster: &Cluster, order: &str) {
         (0..2).map(|index| json!({"topic": "even", "partition": index, "replicas": [1, 2, 3]})).collect();
     std::fs::write(&uneven, json!({"version": 1, "partitions": partitions}).to_string()).unwrap();
     let uneven = format!("cluster reassign --from-file {}", uneven.display());
-    // Nothing gets another node, so that nothing is throttled.
+    // No partition moves, so that none is throttled.
     cluster.run(&format!("{uneven} --throttle 1000000 --execute")).ok();
     wait_for("one node leads both", || verified(&uneven).stdout.contains(r#""done":true"#));
     assert_eq!(verified(&uneven).json()["throttle_left"], false);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::broker::{Broker, interrupt};
 use crate::support::{Run, mainstem, run};
 
-/// How long anything may take that is waited for.
+/// The longest wait for anything.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn numbers(from: u32, to: u32) -> String {
@@ -329,7 +329,7 @@ fn members_share_a_topic_and_leave_in_order() {
     wait_for(|| lag(&broker).is_some_and(|lag| lag < 100).then_some(()));
     let mut all = String::new();
     for mut member in members {
-        // Each hands its partitions on; nothing is lost and nothing is read twice.
+        // Each member hands its partitions on; no record is lost and none is read twice.
         wait_for(|| lag(&broker).map(|_| ()));
         interrupt(&member);
         assert!(member.wait().unwrap().success());
@@ -401,7 +401,7 @@ fn logs_are_dumped_and_verified() {
     assert!(faulty.code == Some(1) && faulty.stderr.contains("1 fault found"), "{faulty:?}");
 }
 
-/// Has the group billing committed positions in a topic, as its application does.
+/// Gives the group billing committed offsets in a topic, as its application does.
 fn reads_orders(broker: &Broker) {
     broker.run("group reset billing --topic orders --to-earliest -y").ok();
 }
@@ -411,7 +411,7 @@ fn letter(key: &str, offset: u32, rounds: u32) -> String {
     letter_from("orders", key, offset, rounds)
 }
 
-/// A letter that says it comes from a topic.
+/// A letter whose headers name a topic.
 fn letter_from(topic: &str, key: &str, offset: u32, rounds: u32) -> String {
     let headers = [
         ("trace", "4711".to_owned()),
@@ -535,7 +535,7 @@ fn only_letters_are_purged_and_only_when_that_is_asked_for() {
         assert!(refused.contains("nothing was deleted"), "{command}: {refused}");
     }
     assert_eq!(lines(&broker.run("consume orders --json").ok()), lines(&ordinary));
-    // By its records and not by its name.
+    // The topic is recognised by its records, not by its name.
     for topic in ["dlq.billing.orders", "set-aside"] {
         broker.run(&format!("topic create {topic} -p 2")).ok();
         broker.produce(&format!("{topic} --json"), &[letter("a", 40, 0), letter("b", 41, 1)].concat());
@@ -606,7 +606,7 @@ fn stray_partitions_are_shown_and_deleted_beside_a_broker() {
     let data = broker.data().to_owned();
     for (lost, id) in [("lost-0", "7"), ("lost-1", "8"), ("other.topic-12", "9")] {
         copy_partition(&data.join("orders-0"), &data.join(lost));
-        // Its id is of no topic, as after a start with other metadata.
+        // The id is of no topic, as after a start with other metadata.
         let metadata = format!("version: 0\ntopic_id: {}\n", id.repeat(21) + "A");
         std::fs::write(data.join(lost).join("partition.metadata"), metadata).unwrap();
     }
@@ -681,7 +681,7 @@ fn a_letter_that_was_replayed_alone_is_not_written_again_with_its_partition() {
     assert_eq!((&all["replayed"], &all["deleted"]), (&json!(2), &json!(3)));
     assert_eq!(broker.run("consume orders").ok(), "v41\nv40\nv42\n");
     assert_eq!(broker.run("dead-letters list --json").json()[0]["letters"], 0);
-    // One that is named is written again, and named again.
+    // A letter named by its offset is written again, and noted again.
     broker.produce("dlq.billing.orders --json", &letters);
     let first = broker.run("dead-letters show dlq.billing.orders --json -n 1").json()[0]["offset"].clone();
     for _ in 0..2 {
@@ -708,7 +708,7 @@ fn letters_go_only_where_their_group_reads_and_a_bad_one_ends_no_replay() {
         letter_from("payments", "a", 40, 0),
         letter_from("missing", "b", 41, 0),
         letter_from("orders", "c", 42, 0),
-        // The group of another topic is not that of this one.
+        // This letter names another group than its topic of dead letters does.
         letter_from("payments", "d", 43, 0).replace("\"billing\"", "\"other\""),
         letter_from("dlq.billing.orders", "e", 44, 0),
         letter_from("orders", "f", 45, 0),
@@ -729,7 +729,7 @@ fn letters_go_only_where_their_group_reads_and_a_bad_one_ends_no_replay() {
     assert!(run.stderr.contains("4 letters of dlq.billing.orders were not replayed"), "{run:?}");
     assert_eq!(broker.run("consume orders").ok(), "v42\nv45\n");
     assert_eq!(broker.run("consume payments").ok(), "");
-    // Those that failed are still there, and go where a person says.
+    // The failed letters are still there; --to gives them a topic.
     let rest = broker.run("dead-letters replay dlq.billing.orders --to rescue --execute --json").json();
     assert_eq!((&rest["replayed"], &rest["replayed_before"]), (&json!(4), &json!(2)));
     assert_eq!(lines(&broker.run("consume rescue").ok()), lines("v40\nv41\nv43\nv44\n"));
@@ -802,7 +802,7 @@ fn letters_are_chosen_by_class_cause_key_and_time() {
 #[test]
 fn a_letter_without_its_value_is_not_replayed_and_one_that_just_fits_is() {
     let broker = Broker::start();
-    // A batch of one record has some 70 bytes beside it; the headers of a replay have more than are left.
+    // A batch of one record has some 70 bytes of overhead; the headers of a replay do not fit into the rest.
     broker.run("topic create orders -p 3 --config max.message.bytes=400").ok();
     reads_orders(&broker);
     broker.run("topic create dlq.billing.orders -p 2").ok();

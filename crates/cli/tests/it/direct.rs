@@ -1,4 +1,4 @@
-//! `mainstem direct`: streams that are served, and their consumers from outside, while a process serves them and while none does.
+//! `mainstem direct`: streams, and their consumers from outside, with a process that serves them and without one.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ struct Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -28,7 +28,7 @@ fn serve(directory: &str) -> Served {
     serve_with(directory, "")
 }
 
-/// With further options, separated by blanks.
+/// Serves with further options, separated by blanks.
 fn serve_with(directory: &str, options: &str) -> Served {
     let mut command = Command::new(crate::support::binary::mainstem());
     command.args(["direct", "serve", &format!("cart={directory}"), "--address", "127.0.0.1:0"]);
@@ -41,7 +41,7 @@ fn serve_with(directory: &str, options: &str) -> Served {
     Served { child, url: format!("grpc://{address}") }
 }
 
-/// Output, or the error.
+/// Runs a command. Returns its output, or the error.
 fn run(arguments: &str) -> Result<String, String> {
     let output = Command::new(crate::support::binary::mainstem())
         .arg("direct")
@@ -62,7 +62,7 @@ fn append(directory: &str, lines: &[u8]) {
     assert!(append.wait().unwrap().success());
 }
 
-/// Has a consumer do so many events and go.
+/// Has a consumer acknowledge so many events and leave.
 async fn consume(url: &str, events: i64) {
     let mut consumer = Consumer::new(ConsumerConfig::new(Address::new(url).unwrap(), "cart", "analytics"));
     let mut assigned = 0;
@@ -95,7 +95,7 @@ async fn consumers_are_looked_after_from_outside() {
     );
     assert!(lag[0]["lag_ms"].as_i64().unwrap() > 0);
     let planned = run(&format!("reset {url} cart analytics --to-earliest")).unwrap();
-    let expected = "consumer analytics of cart is at offset 2, 1 events behind; it would go on at the first event of the \
+    let expected = "consumer analytics of cart is at offset 2, 1 events behind; it would continue at the first event of the \
                     stream\n\nnothing was changed: --execute does it\n";
     assert_eq!(planned, expected);
     let planned = json(run(&format!("forget {url} cart analytics --json")).unwrap());
@@ -104,14 +104,14 @@ async fn consumers_are_looked_after_from_outside() {
     assert!(beyond.contains("which has 0 to 3: it is behind the end"), "{beyond}");
     assert!(!beyond.contains("retention"), "{beyond}");
     let changed = run(&format!("reset {url} cart analytics --to-earliest --execute")).unwrap();
-    assert_eq!(changed, "consumer analytics of cart goes on, at offset 0 and 3 events behind\n");
+    assert_eq!(changed, "consumer analytics of cart continues, at offset 0 and 3 events behind\n");
     let filtered = run(&format!("filter {url} cart analytics --exclude all --include prefix=cart-")).unwrap();
     assert!(filtered.contains("what the filter lets pass from offset "), "{filtered}");
     let paused = json(run(&format!("pause {url} cart analytics --json")).unwrap());
     assert_eq!(paused["consumer"]["filter"], "--exclude all --include prefix=cart-");
     let unknown = run(&format!("resume {url} cart missing")).unwrap_err();
     assert!(unknown.contains("it has analytics"), "{unknown}");
-    // What is refused is in the log, which is stderr.
+    // Refused requests are in the log, which is stderr.
     let log = std::fs::read_to_string(log_of(&directory)).unwrap();
     assert!(log.contains("Manage by 127.0.0.1") && log.contains("missing"), "{log}");
     let served_already = run(&format!("list {directory}")).unwrap_err();
@@ -134,7 +134,7 @@ async fn consumers_are_looked_after_from_outside() {
     assert!(!run(&format!("list {directory}")).unwrap().contains("analytics"));
     let unknown = run(&format!("forget {directory} cart analytics")).unwrap_err();
     assert!(unknown.contains("has no consumer analytics"), "{unknown}");
-    // A queue does not become a journal by a look at it.
+    // A command that reads a queue does not make it a journal.
     let queue = dir.path().join("queue").display().to_string();
     append(&queue, b"one\n");
     let error = run(&format!("list {queue}")).unwrap_err();
@@ -152,7 +152,7 @@ fn what_serve_refuses_it_names_by_its_flags() {
     assert!(!open.contains("Publisher::"), "{open}");
 }
 
-/// Writes an authority, and certificates of it for a publisher and a client, as `NAME.ca`, `NAME.crt` and so on.
+/// Writes an authority, and its certificates for a publisher and a client, as `NAME.ca`, `NAME.crt` and so on.
 fn write_certificates(dir: &std::path::Path, name: &str) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -193,7 +193,7 @@ fn streams_are_looked_at_by_tls_whose_certificates_may_change() {
     let missing = format!("--ca {}", file("none"));
     assert!(list(&missing).unwrap_err().contains("cannot read"));
 
-    // All of them are replaced, under the process that serves.
+    // All of them are replaced while the process serves.
     std::fs::copy(file("live.ca"), file("before.ca")).unwrap();
     write_certificates(dir.path(), "live");
     let deadline = std::time::Instant::now() + Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! What the commands say and do when a broker refuses, lies, hangs up or is not there.
+//! Messages and exit codes of commands when a broker refuses, answers nonsense, hangs up or is away.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -22,13 +22,13 @@ use mainstem_wire::{ApiKey, ErrorCode, Records};
 use crate::support::fake_broker::{self, Reply, respond, versions};
 use crate::support::{run, run_with_input};
 
-/// A port on which no process listens: the system chooses others, and nothing here is its service.
+/// A port without a listener: the system does not give it to tests, and nothing here uses it.
 const UNUSED: &str = "127.0.0.1:1";
 
-/// What a command is given, in seconds: more where a machine that stands still has taken the short time.
+/// Values of --timeout, in seconds. The longer ones are for machines that stall for the time of the shorter ones.
 const TIMEOUTS: [u32; 3] = [1, 8, 30];
 
-/// A server that is no broker: it answers whatever comes with these bytes and hangs up.
+/// A server that is no broker: it answers any request with these bytes and hangs up.
 fn no_broker(answer: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -52,8 +52,8 @@ fn produced(request: &OpenRequest<'_>, error: ErrorCode) -> Reply {
     respond(request, &ProduceResponse { responses: vec![topic], ..Default::default() })
 }
 
-/// A broker that answers the first produces with these errors, `None` being a lost connection, then takes all. Gives
-/// its address and the number of produces so far.
+/// A broker that answers the first produces with these errors, `None` being a lost connection, and acknowledges later
+/// ones. Returns its address and the number of produces so far.
 fn producing(errors: &'static [Option<ErrorCode>]) -> (String, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counter = count.clone();
@@ -198,8 +198,8 @@ fn a_lost_answer_is_no_loss_and_no_duplicate() {
 
 #[test]
 fn retries_end() {
-    // A machine that stands still may take a short time before it was tried again.
-    let is_told = TIMEOUTS.into_iter().any(|seconds| {
+    // A machine that stalls may use up a short time before the second attempt.
+    let is_reported = TIMEOUTS.into_iter().any(|seconds| {
         let (address, count) = producing(&[Some(ErrorCode::NOT_ENOUGH_REPLICAS); 1_000]);
         let run = run_with_input(&address, &format!("produce t --timeout {seconds}"), b"one\n");
         if count.load(Ordering::SeqCst) <= 2 {
@@ -210,7 +210,7 @@ fn retries_end() {
         assert!(message.contains(&words) && message.contains("NOT_ENOUGH_REPLICAS"), "{message}");
         true
     });
-    assert!(is_told, "it was not tried again");
+    assert!(is_reported, "it was not tried again");
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_faulty_line_is_named_and_what_came_before_is_written() {
     assert!(message.contains("line 2 of the input") && message.contains("valve"), "{message}");
 }
 
-/// A broker whose topic has a batch of one record, or never gets to sending it.
+/// A broker whose topic has a batch of one record; without `batch` it hangs up on each fetch.
 fn fetching(batch: Option<Vec<u8>>) -> String {
     fake_broker::start(move |request| match request.api_key {
         ApiKey::ListOffsets => {
@@ -298,16 +298,16 @@ fn what_is_not_to_be_seen_at_the_end_is_not_waited_for() {
 
 #[test]
 fn records_that_do_not_come_are_not_waited_for_for_ever() {
-    let mut told = Vec::new();
-    let is_told = TIMEOUTS.into_iter().any(|seconds| {
+    let mut messages = Vec::new();
+    let is_reported = TIMEOUTS.into_iter().any(|seconds| {
         let message = run(&fetching(None), &format!("consume t --timeout {seconds}")).failed();
         let words = format!("gave up after {seconds} s (--timeout)");
         let is_of_records = message.contains("t-0 from offset 0 on");
         assert!(!is_of_records || message.contains(&words), "{message}");
-        told.push(message);
+        messages.push(message);
         is_of_records
     });
-    assert!(is_told, "{told:?}");
+    assert!(is_reported, "{messages:?}");
 }
 
 #[test]
@@ -324,15 +324,18 @@ fn an_absurd_length_is_an_error() {
 fn for_programs_errors_are_json() {
     let error = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
     let address = UNUSED;
-    let told = error(&run(address, "topic list --json").failed());
-    assert!(told["error"].as_str().unwrap().contains(&format!("cannot connect to {address}")), "{told}");
+    let message = error(&run(address, "topic list --json").failed());
+    assert!(
+        message["error"].as_str().unwrap().contains(&format!("cannot connect to {address}")),
+        "{message}"
+    );
     let broker = mainstem_broker::EmbeddedBroker::start(&[]);
-    let told = error(&run(broker.address(), "topic describe nowhere --json").failed());
-    assert!(told["error"].as_str().unwrap().contains("nowhere"), "{told}");
+    let message = error(&run(broker.address(), "topic describe nowhere --json").failed());
+    assert!(message["error"].as_str().unwrap().contains("nowhere"), "{message}");
     run(broker.address(), "topic create x --set retention.ms=1000").ok();
     run(broker.address(), "topic alter x --config retention.ms=2000").ok();
-    let told = error(&run(broker.address(), "topic create x --json").failed());
-    assert_eq!(told["code"], "TOPIC_ALREADY_EXISTS", "{told}");
+    let message = error(&run(broker.address(), "topic create x --json").failed());
+    assert_eq!(message["code"], "TOPIC_ALREADY_EXISTS", "{message}");
     let usage = run(address, "topic create x --json --partitions 0");
     assert_eq!(usage.code, Some(2));
     assert!(error(&usage.stderr)["error"].as_str().unwrap().contains("0 is not in"), "{usage:?}");

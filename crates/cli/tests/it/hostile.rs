@@ -1,11 +1,11 @@
-//! Names that others choose, in whatever commands print: none controls a terminal, and none begins a line of its own.
+//! Names that others choose, in all commands that print them: none controls a terminal, and none begins a line.
 
 use serde_json::{Value, json};
 
 use crate::support::broker::Broker;
 use crate::support::{Run, run_words};
 
-/// Each would do something to a terminal or a table; behind the marks is what it would be seen as.
+/// Names that would do something to a terminal or a table, each with the mark that follows it.
 const NAMES: [&str; 8] = [
     "x\u{1b}[2J\u{1b}[1;1Hforged",
     "x\nforged  Stable  classic  1",
@@ -17,7 +17,7 @@ const NAMES: [&str; 8] = [
     "x\u{7f}\u{8}forged",
 ];
 
-/// Fails unless nothing of an output is hidden, and no line begins as a name would forge it.
+/// Fails if an output has hidden characters, or a line that begins as a name would forge it.
 fn check(words: &[&str], run: &Run) {
     for text in [&run.stdout, &run.stderr] {
         let hidden = |letter: char| {
@@ -29,7 +29,7 @@ fn check(words: &[&str], run: &Run) {
     }
 }
 
-/// A letter that has a name wherever it can.
+/// A letter with a name in each place that can have one.
 fn letter(name: &str) -> String {
     let headers: Vec<Value> = [
         ("__dlq.errors.topic", name),

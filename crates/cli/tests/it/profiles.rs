@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::broker::Broker;
 use crate::support::{Run, mainstem};
 
-/// Runs the binary with a user's directory of configurations, and nothing else that says where to connect.
+/// Runs the binary with a user's directory of configurations, and no other setting that says where to connect.
 fn run_in(home: &std::path::Path, variables: &[(&str, &str)], arguments: &str) -> Run {
     let mut command = mainstem("", arguments);
     command

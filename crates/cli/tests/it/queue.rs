@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::broker::Broker;
 use crate::support::{Run, mainstem, run, run_with_input};
 
-/// No broker is there.
+/// An address without a broker.
 const NOWHERE: &str = "127.0.0.1:1";
 
 fn queue(command: &str, dir: &Path, rest: &str) -> Run {
@@ -43,7 +43,7 @@ fn lines_go_in_and_come_out() {
     let [third, _] = &json_lines(&lines)[..] else { panic!("{lines}") };
     assert_eq!((&third["offset"], &third["key"], &third["value"]), (&json!(2), &json!("k"), &json!("three")));
     assert_eq!(third["headers"], json!([{"key": "source", "value": "test"}]));
-    // What is printed can be appended again.
+    // The output of --json can be appended again.
     let again = append(&dir, "--json", &lines).json();
     assert_eq!(again, json!({"messages": 2, "first_offset": 4, "next_offset": 6, "synced": null}));
     let error = append(&dir, "--json", "{\"key\":\"k\"}\n").failed();
@@ -78,7 +78,7 @@ fn a_follower_sees_what_another_process_appends() {
         .spawn()
         .unwrap();
     let mut input = appender.stdin.take().unwrap();
-    // The follower may begin later than the first of them: they come until it has seen some, and the appender is ended.
+    // The follower may begin behind the first messages. So lines are sent until it has seen some, and the appender is ended.
     let sender = std::thread::spawn(move || {
         let mut number = 0;
         while writeln!(input, "{number}").is_ok() && number < 6_000 {
@@ -117,13 +117,13 @@ fn damage_is_found_and_repaired() {
     assert!(error.contains("mainstem queue repair"), "{error}");
     let planned = queue("repair", dir.path(), "").ok();
     let expected =
-        "the queue would go on at offset 7; 13 messages lost\n\nnothing was changed: --execute does it\n";
+        "the queue would continue at offset 7; 13 messages lost\n\nnothing was changed: --execute does it\n";
     assert!(planned.ends_with(expected), "{planned}");
     let planned = queue("repair", dir.path(), "--json").json();
     assert_eq!(planned, json!({"next": 7, "lost": 13, "control_rebuilt": false, "executed": false}));
     assert!(queue("verify", dir.path(), "").failed().contains("1 fault found"), "a plan changes nothing");
     let repaired = queue("repair", dir.path(), "--execute").ok();
-    assert_eq!(repaired, "the queue goes on at offset 7; 13 messages lost\n");
+    assert_eq!(repaired, "the queue continues at offset 7; 13 messages lost\n");
     assert_eq!(queue("verify", dir.path(), "").ok(), "1 segment, 7 batches, up to offset 7\n");
     assert_eq!(append(dir.path(), "", "on\n").ok(), "appended 1 message, from offset 7 on\n");
 }
@@ -140,8 +140,8 @@ fn what_is_no_queue_is_said() {
     assert!(error["error"].as_str().unwrap().contains("holds no queue"), "{error}");
 }
 
-/// Every command that writes to a directory, on the log directory of a broker, on its partition `t-0`, and on a new directory
-/// within.
+/// Every command that writes to a directory: on the log directory of a broker, on its partition `t-0`, and on a new
+/// directory in it.
 fn writing_commands(data: &str) -> Vec<String> {
     let mut commands = Vec::new();
     for dir in [data.to_owned(), format!("{data}/t-0"), format!("{data}/new")] {

@@ -1,4 +1,4 @@
-//! Users, rules, secrets and TLS: the commands against brokers of the same binary that protect themselves.
+//! Users, rules, secrets and TLS: commands against secured brokers of the same binary.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,12 +10,12 @@ use serde_json::json;
 use crate::support::broker::Broker;
 use crate::support::{run, run_with_input};
 
-/// Limit of what is waited for.
+/// The longest wait for anything.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 const AUTHORIZER: &str = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer";
 
-/// What a client is asked with whose name and password are these.
+/// The client properties of a user with this name and password.
 fn scram_login(dir: &Path, name: &str, password: &str) -> String {
     scram_login_by("SCRAM-SHA-512", dir, name, password)
 }
@@ -55,7 +55,7 @@ fn secrets_are_neither_repeated_nor_dumped() {
     let log = broker.data().join("__cluster_metadata-0");
     let kept = std::fs::read(log.join("00000000000000000000.log")).unwrap();
     assert!(kept.windows(7).any(|part| part == b"hunter2"), "the broker keeps it");
-    // Wherever it lies.
+    // The secrets are hidden in a copy elsewhere, too.
     let copy = broker.data().join("copy");
     std::fs::create_dir(&copy).unwrap();
     std::fs::write(copy.join("00000000000000000000.log"), &kept).unwrap();
@@ -102,7 +102,7 @@ fn rules_are_chosen_by_all_that_they_say() {
     assert!(broker.run("acl remove --pattern any").failed().contains("say which rules"));
     assert_eq!(count(""), 5);
     assert!(run("acl remove --topic t --permission deny --host 10.0.0.1").contains("removed 1 rule"));
-    // Not those of the same name that mean the beginnings of names.
+    // Prefixed rules with the same name stay.
     assert!(run("acl remove --topic t").contains("removed 2 rules"));
     assert_eq!(count("--pattern prefixed"), 1);
     assert!(run("acl remove --pattern prefixed").contains("removed 1 rule"));
@@ -110,7 +110,7 @@ fn rules_are_chosen_by_all_that_they_say() {
 }
 
 #[test]
-fn rules_are_told_in_words() {
+fn rules_are_printed_in_words() {
     let broker = Broker::start_with(&[AUTHORIZER, "super.users=User:ANONYMOUS"]);
     let added = broker.run("acl add --allow alice --deny bob --operation read --topic t").ok();
     let expected = "added 2 rules:\n  User:alice may Read the topic t from any address\n  \
@@ -122,7 +122,7 @@ fn rules_are_told_in_words() {
     assert!(refused.contains(said) && !refused.contains("StandardAcl"), "{refused}");
 }
 
-/// Rules and users that would change nothing for anybody are refused.
+/// Rules and users that would have no effect are refused.
 #[test]
 fn rules_and_users_that_concern_nobody_are_refused() {
     let broker = Broker::start_with(&[AUTHORIZER, "super.users=User:ANONYMOUS"]);
@@ -153,7 +153,7 @@ fn rules_and_users_that_concern_nobody_are_refused() {
 }
 
 #[test]
-fn who_is_allowed_without_a_rule_is_told_so() {
+fn access_without_a_rule_is_reported() {
     let open = "allow.everyone.if.no.acl.found=true";
     for (settings, free) in [
         (&[AUTHORIZER, "super.users=User:ANONYMOUS;User:root", open][..], true),
@@ -212,7 +212,7 @@ fn a_password_is_changed() {
     let empty = with_input("passwd alice", b"\n").failed();
     assert!(empty.contains("first line is empty"), "{empty}");
 
-    // An old password does not stay by another mechanism, unless one is named.
+    // A password that is replaced is replaced for all mechanisms, unless one is named.
     let by_256 = |password: &str| {
         let login = scram_login_by("SCRAM-SHA-256", properties.path(), "bob", password);
         broker.run(&format!("topic list {login}"))
@@ -308,7 +308,7 @@ fn a_secure_broker_is_two_commands_away() {
     }
     let settings = std::fs::read_to_string(made.join("server.properties")).unwrap();
     assert!(!settings.contains("jaas"), "the administrator is a user of SCRAM: {settings}");
-    // A secret that stands elsewhere.
+    // A secret in an environment variable.
     let more = "config.providers=env\n\
                 config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n\
                 log.retention.hours=${env:HOURS}\n";
@@ -344,13 +344,13 @@ fn a_secure_broker_is_two_commands_away() {
     for line in lines {
         assert!(shown.contains(line), "{line}: {shown}");
     }
-    let strangers = broker.dir.path().join("strangers");
-    run("", &format!("security init {}", strangers.display())).ok();
-    let other = strangers.join("admin.properties");
+    let elsewhere = broker.dir.path().join("elsewhere");
+    run("", &format!("security init {}", elsewhere.display())).ok();
+    let other = elsewhere.join("admin.properties");
     let refused =
         run("", &format!("security check {} --command-config {}", broker.address, other.display())).failed();
     assert!(refused.contains("refuse the listener"), "{refused}");
-    // A machine that stands still may take a short time whole.
+    // A machine that stalls may use up the whole of a short time.
     let refused = [1, 8].map(|seconds| format!("topic list --timeout {seconds}"));
     let is_said = |command: &String| {
         let refused = broker.run(command).failed();
@@ -388,7 +388,7 @@ fn a_secure_broker_is_two_commands_away() {
     a_certificate_is_renewed_while_the_broker_runs(&broker, &made, &admin);
 }
 
-/// The broker takes what takes the file's place, and who trusts the authority notices nothing.
+/// The broker takes a new certificate from the file; clients that trust the authority notice nothing.
 fn a_certificate_is_renewed_while_the_broker_runs(broker: &Broker, made: &Path, admin: &str) {
     let fingerprint = || {
         let shown = run("", &format!("security check {} {admin} --json", broker.address)).json();
@@ -430,7 +430,7 @@ fn a_certificate_is_renewed_as_it_was() {
     cert("node-1 --host node-1.example --host 10.0.0.1 --days 20").ok();
     let again = cert("node-1").failed();
     assert!(again.contains("node-1.pem is there already") && again.contains("--renew"), "{again}");
-    // One that a power cut has left in the middle.
+    // A power cut left a partly written file.
     std::fs::write(made.join("node-1.pem.new"), "-----BEGIN").unwrap();
     let (first, mode) = file(&made, "node-1.pem");
     assert_eq!(mode, 0o600);
@@ -444,7 +444,7 @@ fn a_certificate_is_renewed_as_it_was() {
         "a new key, for its owner alone"
     );
     assert!(!made.join("node-1.pem.new").exists());
-    // A group that may read it may do so still, and others never.
+    // The file stays readable for its group, and never for others.
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(made.join("node-1.pem"), std::fs::Permissions::from_mode(0o644)).unwrap();
     let said = cert("node-1 --renew --host node-1.example --days 40").ok();

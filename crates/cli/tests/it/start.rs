@@ -1,4 +1,4 @@
-//! What `mainstem start` takes from its environment, and how it says what it says.
+//! The environment of `mainstem start`, and its output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
@@ -56,7 +56,7 @@ fn lines_for_a_file_have_no_colours_and_say_a_cause_once() {
     assert!(said.contains("WARN") && said.contains("MAINSTEM_NUM_PARTITION"), "{said}");
     assert!(!said.contains('\u{1b}'), "{said:?}");
     assert_eq!(said.matches("Address already in use").count(), 1, "{said}");
-    // Those are the other commands'.
+    // These variables belong to the other commands.
     assert!(!said.contains("MAINSTEM_BOOTSTRAP") && !said.contains("MAINSTEM_COMMAND_CONFIG"), "{said}");
 }
 
@@ -98,7 +98,7 @@ fn modes_below(dir: &Path) -> Vec<(PathBuf, u32)> {
     found
 }
 
-/// Starts a broker under a umask and stops it when it is ready; the modes of what is then in its directory.
+/// Starts a broker under a umask and stops it when it is ready. Returns the modes of all that is then in its directory.
 fn modes_under(umask: &str, home: &Path) -> Vec<(PathBuf, u32)> {
     let mut broker = Command::new("sh")
         .args(["-c", &format!("umask {umask}; exec \"$@\""), "sh"])

@@ -93,7 +93,7 @@ fn only_what_no_coordinator_has_hangs() {
     let find = "transaction find-hanging --max-transaction-timeout 0";
     assert_eq!(broker.run(find).ok(), "no transaction hangs\n");
     drop(producer);
-    // A record of a transaction of which its coordinator never hears, as a producer with a defect would write it.
+    // A record of a transaction unknown to its coordinator, as a producer with a defect would write it.
     write_hanging(&broker.address, "t", 1, 4711);
     assert_eq!(
         broker.run("transaction find-hanging").ok(),
@@ -128,7 +128,8 @@ fn a_letter_is_replayed_once_though_a_transaction_is_open_behind_it() {
         }
         let _open = begun(&broker.address, "a", topic, &["open"]).await;
         let replay = format!("dead-letters replay {topic} --to again --execute");
-        // The first leaves a letter, so that it notes which it has written; the second finds the note behind the transaction.
+        // The first replay leaves a letter, so that it notes the one that it has written. The second finds the note behind the
+        // transaction.
         broker.run(&format!("{replay} --partition 0 --offset 0")).ok();
         broker.run(&replay).ok();
         broker.run(&replay).ok();
@@ -149,7 +150,7 @@ fn what_was_not_committed_is_no_dead_letter() {
         assert_eq!(shown, format!("{topic} has no letters\n"));
         let replayed = broker.run(&format!("dead-letters replay {topic} --execute --json")).json();
         assert_eq!(replayed["failed"], json!(0), "{replayed}");
-        // What would be deleted is looked at as it is there.
+        // Records of open transactions count too, as they would be deleted.
         let message = broker.run(&format!("dead-letters purge {topic} --execute")).failed();
         assert!(message.contains("is not a topic of dead letters alone"), "{message}");
         open.commit_transaction().await.unwrap();

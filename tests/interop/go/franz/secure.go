@@ -11,7 +11,7 @@ import (
 	"mainstem/interop/common"
 )
 
-const patience = 30 * time.Second
+const timeout = 30 * time.Second
 
 func secure(args common.Arguments) error {
 	return common.Secure(args, "franz", common.Steps{Write: writeSecurely, Read: readSecurely})
@@ -37,7 +37,7 @@ func writeSecurely(way common.Way, topic string, count int) (int, error) {
 		return 0, err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if err := client.Ping(ctx); err != nil {
 		return 0, err
@@ -56,7 +56,7 @@ func readSecurely(way common.Way, group string) (int, error) {
 		return 0, err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	count := 0
 	for count < common.Records {

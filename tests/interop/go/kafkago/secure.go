@@ -12,7 +12,7 @@ import (
 	"mainstem/interop/common"
 )
 
-const patience = 30 * time.Second
+const timeout = 30 * time.Second
 
 func secure(args common.Arguments) error {
 	return common.Secure(args, "kafkago", common.Steps{Write: writeSecurely, Read: readSecurely})
@@ -41,7 +41,7 @@ func writeSecurely(way common.Way, topic string, count int) (int, error) {
 	writer := &kafka.Writer{Addr: kafka.TCP(way.Bootstrap), Topic: topic, Transport: transport, MaxAttempts: 3,
 		BatchTimeout: 5 * time.Millisecond, RequiredAcks: kafka.RequireAll}
 	defer writer.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	messages := make([]kafka.Message, count)
 	for i := range messages {
@@ -69,7 +69,7 @@ func readSecurely(way common.Way, group string) (int, error) {
 	}
 	conn.Close()
 	client := &kafka.Client{Addr: kafka.TCP(way.Bootstrap), Transport: &kafka.Transport{TLS: way.TLS(), SASL: login}}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	found, err := client.FindCoordinator(ctx, &kafka.FindCoordinatorRequest{Key: group})
 	if err != nil {

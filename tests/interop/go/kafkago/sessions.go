@@ -28,7 +28,7 @@ type session struct {
 	committed commits
 }
 
-// Counts are how often the reader began at committed offsets of a partition, and how often it was told to begin behind a commit
+// Counts are how often the reader began at committed offsets of a partition, and how often it had to begin behind a commit
 // that had been acknowledged.
 func (s *session) Counts() map[string]int {
 	s.committed.lock.Lock()

@@ -12,7 +12,7 @@ import (
 	"mainstem/interop/common"
 )
 
-const patience = 30 * time.Second
+const timeout = 30 * time.Second
 
 func secure(args common.Arguments) error {
 	return common.Secure(args, "sarama", common.Steps{Write: writeSecurely, Read: readSecurely})
@@ -124,7 +124,7 @@ func readSecurely(way common.Way, group string) (int, error) {
 		return 0, named(err)
 	}
 	defer member.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	counter := &counter{done: cancel}
 	err = member.Consume(ctx, []string{"orders"}, counter)

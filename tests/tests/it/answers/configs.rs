@@ -1,8 +1,9 @@
-//! DescribeConfigs of every key: value, source, read-only, sensitive, type and synonyms, as Apache Kafka says it of a node with
-//! the same file of properties.
+//! DescribeConfigs of every key: value, source, read-only, sensitive, type and synonyms, as Apache Kafka describes a
+//! node with the same properties.
 //!
-//! Kafka's answers are in `answers/configs-kafka-4.3.0.txt`; what differs is a fault, or a section of `answers/configs-differences.txt`
-//! with the sentence of `docs/deviations.md` that says why. `TEST_KAFKA_ANEW=1` and `UPDATE_EXPECT=1` are as for the answers.
+//! Kafka's answers are in `answers/configs-kafka-4.3.0.txt`. A difference is a fault, or a section of
+//! `answers/configs-differences.txt` with the sentence of `docs/deviations.md` that says why. `TEST_KAFKA_LIVE=1` and
+//! `UPDATE_EXPECT=1` are as for the answers.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,7 +23,7 @@ const GROUP: &str = "described-group";
 /// Types of resources: topic, broker, group.
 const RESOURCES: [(&str, i8, &str); 4] =
     [("topic", 2, TOPIC), ("broker", 4, "1"), ("cluster", 4, ""), ("group", 32, GROUP)];
-/// Set at start, so that some values have the source of a file.
+/// Settings at the start, so that some values have the source of a file.
 const AT_START: [(&str, &str); 6] = [
     ("num.partitions", "3"),
     ("log.retention.hours", "24"),
@@ -31,7 +32,7 @@ const AT_START: [(&str, &str); 6] = [
     ("compression.type", "lz4"),
     ("max.connections.per.ip", "500"),
 ];
-/// Set while it runs: type and name of the resource, key, value.
+/// Settings while it runs: type and name of the resource, key, value.
 const WHILE_RUNNING: [(i8, &str, &str, &str); 6] = [
     (4, "", "log.cleaner.threads", "2"),
     (4, "", "message.max.bytes", "3000000"),
@@ -44,8 +45,8 @@ const WHILE_RUNNING: [(i8, &str, &str, &str); 6] = [
 #[test]
 fn every_key_is_described_as_by_kafka() {
     let update = std::env::var_os("UPDATE_EXPECT").is_some();
-    let is_anew = std::env::var_os("TEST_KAFKA_ANEW").is_some();
-    if is_anew && let Some(said) = kafkas() {
+    let is_live = std::env::var_os("TEST_KAFKA_LIVE").is_some();
+    if is_live && let Some(said) = kafkas() {
         match update {
             true => fs::write(file("configs-kafka-4.3.0.txt"), print(&said)).unwrap(),
             false => {
@@ -127,7 +128,7 @@ fn describe(home: &Home, client: &mut Client) -> Answers {
         ..Default::default()
     };
     let answer = client.call(&request, 4);
-    // Paths and ports are those of the run.
+    // Paths and ports differ in each run.
     let port = home.bootstrap();
     let port = port.rsplit_once(':').unwrap().1.to_owned();
     let folder = home.path("").display().to_string();

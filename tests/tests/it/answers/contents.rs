@@ -1,32 +1,32 @@
-//! What requests say, by the names of their fields.
+//! Contents of requests, by the names of their fields.
 
 use mainstem_tests::kafka::batch;
 use mainstem_tests::tree::Say;
 use mainstem_wire::Uuid;
 
-/// The topic that is there, with three partitions and records.
+/// The existing topic, with three partitions and records.
 pub(crate) const TOPIC: &str = "t";
-/// The group that has committed an offset.
+/// The group with a committed offset.
 pub(crate) const GROUP: &str = "g";
 /// An id that no topic has.
 const NO_TOPIC: Uuid = Uuid([7; 16]);
-/// Members stay, and sync when they like, for longer than all questions take.
+/// The session and rebalance timeouts of members: longer than all requests together.
 const MEMBER_TIMEOUT_MS: i64 = 1_000_000;
-/// No producer has it.
+/// The id of no producer.
 const NO_PRODUCER: i64 = 1 << 40;
 
 /// A kind of contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// What is there is asked for, once.
+    /// Existing resources, each named once.
     Ordinary,
-    /// Lists and names are empty; numbers are what the schema says.
+    /// Lists and names are empty; numbers have their defaults.
     Empty,
-    /// Everything is named twice.
+    /// Existing resources, each named twice.
     Repeated,
-    /// What is named is not there.
+    /// Resources that do not exist.
     Unknown,
-    /// Numbers and names that cannot be.
+    /// Invalid numbers and names.
     Failing,
 }
 
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// A request to be.
+/// The contents of a request.
 pub(crate) struct Contents {
     pub(crate) api: &'static str,
     pub(crate) version: i16,
@@ -54,7 +54,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// What is said in a field.
+    /// The value of a field.
     pub(crate) fn say(&self, path: &str) -> Say {
         let leaf = path.strip_suffix("/#").unwrap_or(path);
         let leaf = leaf.rsplit('/').next().unwrap_or(leaf);
@@ -74,18 +74,18 @@ impl Contents {
         self.scalar(leaf)
     }
 
-    /// Answers come at once, and changes are only tried.
+    /// The value of a field in an empty request. Answers come without a wait, and changes are only validated.
     fn when_empty(&self, leaf: &str) -> Say {
         match leaf {
             "timeoutMs" | "TimeoutMs" => Say::Number(10_000),
             "AllowAutoTopicCreation" => Say::Number(0),
-            // With 0 there is no answer.
+            // Acks of 0 have no answer.
             "Acks" => Say::Number(1),
             _ => Say::Default,
         }
     }
 
-    /// A group of its own for a request that begins one.
+    /// A new group name, for a request that begins a group.
     pub(crate) fn new_group(&self) -> String {
         format!("{}-{}-{}", self.api, self.version, self.kind.name())
     }
@@ -245,7 +245,7 @@ impl Contents {
                 self.number(0, 0, 99)
             }
             "EndpointType" => self.number(1, 1, 99),
-            // The one that answers stays.
+            // The node that answers stays the same.
             "BrokerId" | "BrokerIds" | "Replicas" => self.number(98, 98, -7),
             "AllowAutoTopicCreation" => Say::Number(0),
             "ValidateOnly" | "VerifyOnly" => Say::Number(1),
@@ -255,7 +255,7 @@ impl Contents {
     }
 }
 
-/// Lists, with how many elements they have where nothing is repeated.
+/// Lists, with the number of their elements where nothing is repeated.
 fn list(leaf: &str) -> Option<usize> {
     Some(match leaf {
         "ForgottenTopicsData" | "Owners" | "Assignments" => 0,

@@ -1,12 +1,12 @@
-//! What is another value each time, in place of which a word is compared.
+//! Values that differ in each run, and the words that are compared in their place.
 
 use mainstem_tests::tree::Value;
 use mainstem_wire::Uuid;
 
-/// No more than a topic's id, as sent by requests about none.
+/// The id in requests about no topic. It stays as it is.
 const NO_TOPIC: Uuid = Uuid([7; 16]);
 
-/// Fields of which only the presence is compared: times, sizes, addresses, and ids that a broker makes.
+/// Fields of which only the presence is compared: times, sizes, addresses, and ids from a broker.
 const VOLATILE: &[&str] = &[
     "Host",
     "Port",
@@ -21,19 +21,19 @@ const VOLATILE: &[&str] = &[
     "TransactionStartTimeMs",
     "LastTimestamp",
 ];
-/// The same in the answers of one API.
+/// The same for the answers of one API.
 const VOLATILE_OF: &[(&str, &str)] = &[
     ("DescribeQuorum", "LeaderEpoch"),
     ("DescribeQuorum", "HighWatermark"),
     ("DescribeQuorum", "LogEndOffset"),
     ("InitProducerId", "ProducerId"),
-    // What each release serves, of which the interop check has tables.
+    // The versions that each release serves; the interop check has tables of them.
     ("ApiVersions", "ApiKeys"),
     ("ApiVersions", "SupportedFeatures"),
     ("ApiVersions", "FinalizedFeatures"),
 ];
 
-/// An answer without what is another value each time.
+/// An answer without the values that differ in each run.
 pub(crate) fn settled(api: &str, answer: Value, topic_id: Uuid) -> Value {
     settle(api, "", answer, topic_id)
 }
@@ -47,7 +47,7 @@ fn settle(api: &str, name: &str, value: Value, topic_id: Uuid) -> Value {
             Value::Text(if values.is_empty() { "none" } else { "some" }.into())
         }
         _ if is_volatile => Value::Text("*".into()),
-        // What a message says is each broker's own; that there is one is not.
+        // The texts of messages are each broker's own; their presence is compared.
         Value::Text(text) if name.ends_with("Message") && !text.is_empty() => Value::Text("...".into()),
         Value::Text(text) => Value::Text(without_ids(&text)),
         Value::Uuid(id) if id == topic_id => Value::Text("the topic's".into()),
@@ -71,7 +71,7 @@ fn settle(api: &str, name: &str, value: Value, topic_id: Uuid) -> Value {
     }
 }
 
-/// Names of members end with, or are, ids that the broker has made.
+/// The name of a member without the id from the broker: names end with such an id, or are one.
 fn without_ids(text: &str) -> String {
     const LENGTH: usize = 36;
     let is_id = |text: &str| {

@@ -1,5 +1,5 @@
-//! Producers and members of groups that are real clients: Java's, confluent-kafka's, franz-go's. They are the programs of
-//! `tests/interop`, which write down what they do; that is read on as they write it.
+//! Producers and members of groups that are real clients: Java's, confluent-kafka's, franz-go's. They are the
+//! programs of `tests/interop`. They write notes of their operations to a file, which is read at the same time.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,14 +15,14 @@ use mainstem_wire::sample::Rng;
 
 use crate::cluster_kills::run::{IN, PARTITIONS, Phase, RESUME_MAX, Run, group_name};
 
-/// A request that is not answered for so long is given up: a node that is stopped closes no connection.
+/// The request timeout of clients: a node that is stopped closes no connection.
 const REQUEST_TIMEOUT_MS: u64 = 3_000;
-/// After how long a member of the classic protocol that says nothing is thrown out.
+/// The session timeout of members of the classic protocol.
 pub(crate) const SESSION: &str = "session_ms=6000";
-/// How often what they write down is read.
+/// The interval at which their notes are read.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// A client that is not ours.
+/// A client of another project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RealClient {
     Java,
@@ -32,15 +32,15 @@ pub(crate) enum RealClient {
 
 impl RealClient {
     pub(crate) const ALL: [RealClient; 3] = [RealClient::Java, RealClient::Confluent, RealClient::Franz];
-    /// Those that all kinds of faults are tried with, and that have a transactional loop: Java's, and librdkafka.
+    /// Clients that run with all kinds of faults, and have a transactional loop: Java's, and librdkafka.
     pub(crate) const OF_ALL_FAULTS: [RealClient; 2] = [RealClient::Java, RealClient::Confluent];
 
-    /// The group that its member is in.
+    /// The group of its member.
     pub(crate) fn group(self) -> u64 {
         11 + self as u64
     }
 
-    /// The group that its transactional loop is in.
+    /// The group of its transactional loop.
     pub(crate) fn group_of_loop(self) -> u64 {
         21 + self as u64
     }
@@ -50,17 +50,17 @@ impl RealClient {
         format!("{self:?}-producer")
     }
 
-    /// The name of its member of a group; each start of it has a number behind that.
+    /// The name of its member of a group. Each start of it appends a number.
     pub(crate) fn member(self) -> String {
         format!("{self:?}-member")
     }
 
-    /// The name of its transactional loop; each start of it has a number behind that.
+    /// The name of its transactional loop. Each start of it appends a number.
     pub(crate) fn transactional_loop(self) -> String {
         format!("{self:?}-loop")
     }
 
-    /// Whether it is installed, as `cargo xtask test` does.
+    /// Returns true if it is installed, as by `cargo xtask test`.
     pub(crate) fn is_installed(self) -> bool {
         let found = self.program().exists();
         let is_required = std::env::var("CI").as_deref() == Ok("true");
@@ -100,7 +100,7 @@ impl RealClient {
     }
 }
 
-/// A running program, and what it has written down so far.
+/// A running program, and its notes so far.
 pub(crate) struct Program {
     client: RealClient,
     process: Child,
@@ -118,7 +118,7 @@ impl Program {
         arguments: &[String],
     ) -> Program {
         let notes = folder.join(name);
-        // One of the same name may have been there before.
+        // A file of an earlier program with the same name is removed.
         let _ = std::fs::remove_file(&notes);
         let log = File::options().create(true).append(true).open(folder.join(format!("{name}.log")));
         let mut command = client.command();
@@ -131,7 +131,7 @@ impl Program {
         Program { client, process, notes, read: None, rest: String::new() }
     }
 
-    /// The lines that are new.
+    /// The new lines of its notes.
     fn lines(&mut self) -> Vec<String> {
         if self.read.is_none() {
             self.read = File::open(&self.notes).ok();
@@ -148,13 +148,13 @@ impl Program {
         self.process.try_wait().expect("a child can be asked").is_some()
     }
 
-    /// Answers so many of its questions. One that has ended hears no answer.
+    /// Answers so many of its questions. A program that has ended gets no answer.
     fn answer(&mut self, questions: usize) {
         let input = self.process.stdin.as_mut().expect("its input is open");
         let _ = input.write_all("go\n".repeat(questions).as_bytes()).and_then(|()| input.flush());
     }
 
-    /// Ends its input, and waits for its end while its lines are taken.
+    /// Ends its input, and takes its lines until it ends.
     async fn end(&mut self, mut take: impl FnMut(Vec<String>)) -> bool {
         drop(self.process.stdin.take());
         let deadline = Instant::now() + RESUME_MAX;
@@ -170,13 +170,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The program may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// A producer that is a real client: writes until there is no load any more.
+/// Runs a real client that produces while there is a load.
 pub(crate) async fn produce(
     run: Arc<Run>,
     client: RealClient,
@@ -233,14 +233,14 @@ fn take_appends(
     }
 }
 
-/// What a program writes down, which becomes events.
+/// Notes of a program, which become events.
 pub(crate) trait Notes {
-    /// Takes new lines; returns how many of them are questions, which are to be answered when all lines are taken.
+    /// Takes new lines. Returns the number of questions among them, which are answered when all lines are taken.
     fn take(&mut self, lines: Vec<String>) -> usize;
 }
 
-/// Runs a program of a client until the run stops. One that ends by itself, as it was refused something, is started again, and
-/// its notes begin anew.
+/// Runs a program of a client until the run stops. A program that ends by itself, as a request was refused, is
+/// started again with new notes.
 pub(crate) async fn keep_running<N: Notes>(
     run: &Run,
     program_name: &str,
@@ -270,14 +270,14 @@ pub(crate) async fn keep_running<N: Notes>(
     }
 }
 
-/// A member of a group that is a real client: reads and commits until the run stops.
+/// Runs a member of a group that is a real client: it reads and commits until the run stops.
 pub(crate) async fn member(run: Arc<Run>, client: RealClient, bootstrap: String, folder: PathBuf) {
-    // franz-go's support of the newer protocol is a preview.
+    // The newer protocol is a preview in franz-go.
     let rebalance = if client == RealClient::Java { "consumer" } else { "cooperative" };
     let arguments =
         ["member", &format!("group={}", group_name(client.group())), &format!("rebalance={rebalance}")];
-    // What is read last is committed too: nothing comes behind it that would have a member commit it. Java's and franz-go's commit
-    // what a poll has got; confluent-kafka polls record by record, and would not keep up.
+    // The last records are committed too, though no later poll would commit them. Java's and franz-go's clients
+    // commit the records of a poll; confluent-kafka polls record by record, and would be too slow.
     let commits = match client {
         RealClient::Confluent => [SESSION, "commit_every=100", "commit_when_idle=1"].as_slice(),
         RealClient::Java | RealClient::Franz => &[SESSION, "commit_every=1"],
@@ -289,12 +289,12 @@ pub(crate) async fn member(run: Arc<Run>, client: RealClient, bootstrap: String,
     keep_running(&run, &client.member(), start, notes).await;
 }
 
-/// What a member has written down.
+/// The notes of a member.
 struct MemberNotes {
     run: Arc<Run>,
     process: i32,
     client: RealClient,
-    /// Partitions of which a record was read since they were assigned.
+    /// Partitions with a record read since they were assigned.
     begun: BTreeSet<i32>,
 }
 
@@ -318,7 +318,7 @@ impl Notes for MemberNotes {
 }
 
 impl MemberNotes {
-    /// Java's consumer commits also where it begins, before it has read anything there.
+    /// Java's consumer also commits its first position, before it has read a record there.
     fn committed(&mut self, place: (i32, i64)) {
         let is_beginning = !self.begun.contains(&place.0);
         self.run.committed(&self.client.member());
@@ -329,13 +329,13 @@ impl MemberNotes {
     }
 
     fn read(&mut self, (partition, offset): (i32, i64), value: u64) {
-        // Where a member begins, is where the group's offset was.
+        // The first position of a member is the group's offset.
         if self.begun.insert(partition) {
             let group = self.client.group();
             self.run.record(self.process, Operation::Assign, Outcome::Ok, (partition, offset), group);
         }
         self.run.record(self.process, Operation::Read, Outcome::Ok, (partition, offset), value);
-        // It may commit it from now on, which is noted only when that is done.
+        // It may commit the offset from now on; its note comes only after the commit.
         self.run.record(
             self.process,
             Operation::Commit,

@@ -1,4 +1,4 @@
-//! What is done to a cluster in a round.
+//! The faults of a cluster in a round.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,10 +11,10 @@ use mainstem_wire::sample::Rng;
 use crate::cluster_kills::clients::RealClient;
 use crate::cluster_kills::run::{IN, PARTITIONS, RESUME_MAX, Run, group_name};
 
-/// How often the cluster is asked again who leads.
+/// The interval at which the cluster is asked for leaders.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Which nodes are killed, or what else is done to one.
+/// A fault: the nodes that are killed, or something else that happens to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// The leader of a partition.
@@ -23,21 +23,21 @@ pub(crate) enum Fault {
     Coordinator,
     /// The leader of the metadata.
     MetadataLeader,
-    /// One, whatever it does.
+    /// Any one.
     Any,
     /// Two at once.
     Two,
     /// All at once.
     All,
-    /// One is stopped (SIGSTOP), and goes on later.
+    /// One is stopped (SIGSTOP) and later resumed.
     Pause,
-    /// One does not reach the others, nor they it; clients reach all.
+    /// One cannot reach the others, nor they it; clients reach all.
     Isolate,
     /// Nothing gets from one to the others.
     Outwards,
     /// Nothing gets from the others to one.
     Inwards,
-    /// Two do not reach each other, the third one reaches both.
+    /// Two cannot reach each other; the third one reaches both.
     Pair,
     /// One is stopped while another one is killed and started again.
     PauseAndKill,
@@ -53,11 +53,11 @@ impl Fault {
         Fault::Two,
         Fault::All,
     ];
-    /// All that is no kill alone.
+    /// All faults that are not kills alone.
     pub(crate) const DISTURBANCES: [Fault; 6] =
         [Fault::Pause, Fault::Isolate, Fault::Outwards, Fault::Inwards, Fault::Pair, Fault::PauseAndKill];
 
-    /// Each kind of kill once in the first rounds; then any.
+    /// Each kind of kill comes once in the first rounds; later ones are random.
     pub(crate) fn choose_kill(round: u64, rng: &mut Rng) -> Fault {
         Fault::KILLS.get(round as usize).copied().unwrap_or_else(|| Fault::any_kill(rng))
     }
@@ -73,7 +73,7 @@ impl Fault {
         }
     }
 
-    /// Each pause and partition once in the first rounds; then any, and kills between them.
+    /// Each pause and partition comes once in the first rounds; later ones are random, with kills between them.
     pub(crate) fn choose(round: u64, rng: &mut Rng) -> Fault {
         if let Some(fault) = Fault::DISTURBANCES.get(round as usize) {
             return *fault;
@@ -89,7 +89,7 @@ impl Fault {
         }
     }
 
-    /// Does it and undoes it; returns how long it took until all partitions acknowledged again.
+    /// Makes the fault and ends it. Returns the time until all partitions acknowledged again.
     pub(crate) async fn carry_out(self, cluster: &mut Cluster, run: &Run, rng: &mut Rng) -> Duration {
         match self {
             _ if Fault::DISTURBANCES.contains(&self) => self.disturb(cluster, run, rng).await,
@@ -120,18 +120,18 @@ impl Fault {
                 cluster.cut(others[0], node);
             }
         }
-        // Two of three reach each other: they have to go on alone.
+        // Two of three reach each other, and have to work without the third.
         run.wait_until_acknowledged_after(begun_ms, cluster).await;
         let pause = Duration::from_millis(run.now_ms() - begun_ms);
         match self {
             Fault::Pause | Fault::PauseAndKill => {
-                // A node that answers nothing is given up by real clients after a time.
+                // Real clients drop a node that answers nothing, after a time.
                 run.wait_for_clients_after(&before, cluster).await;
                 cluster.resume(node);
             }
             Fault::Pair => {
-                // A coordinator of transactions that does not reach the leader of a partition, nor it the coordinator, begins and ends none
-                // there: loops may stand still for as long.
+                // A coordinator of transactions cannot begin or end any in a partition while it and the partition's
+                // leader do not reach each other. Loops may make no progress for as long.
                 let mut before = before;
                 for client in RealClient::ALL {
                     before.commits.remove(&client.transactional_loop());
@@ -140,8 +140,8 @@ impl Fault {
                 cluster.heal();
             }
             _ => {
-                // librdkafka goes on asking the node that it has asked last, which may be the one that knows of no leader, until that
-                // ends its connection.
+                // librdkafka continues to ask the node that it asked last. If that one knows of no leader, it does so
+                // until the node ends its connection.
                 run.wait_for_clients_after(&before, cluster).await;
                 cluster.heal();
             }
@@ -150,12 +150,12 @@ impl Fault {
         pause
     }
 
-    /// Kills, and starts again what was killed; returns how long it took until all partitions acknowledged again.
+    /// Kills nodes, and starts them again. Returns the time until all partitions acknowledged again.
     async fn kill(self, cluster: &mut Cluster, run: &Run, rng: &mut Rng) -> Duration {
         let nodes = self.nodes(cluster, rng).await;
         let killed_ms = run.now_ms();
         nodes.iter().for_each(|node| cluster.kill(*node));
-        // Two of three live: they have to go on alone, mostly.
+        // Two of three run, and mostly have to work without the third.
         let is_alone = nodes.len() == 1 && rng.below(4) > 0;
         if is_alone {
             run.wait_until_acknowledged_after(killed_ms, cluster).await;
@@ -171,7 +171,7 @@ impl Fault {
             run.wait_until_acknowledged_after(killed_ms, cluster).await;
         }
         let acknowledged_ms = if is_alone { resumed_ms } else { run.now_ms() };
-        // Each real client has to get over this kill, and not over the last one alone.
+        // Each real client has to survive this kill, and not only the last one.
         run.wait_for_clients_after(&run.progress(), cluster).await;
         Duration::from_millis(acknowledged_ms - killed_ms)
     }
@@ -188,7 +188,7 @@ impl Fault {
         }
     }
 
-    /// The node that leads what this kind of kill is for, as soon as the cluster knows one.
+    /// The node that this kind of kill is about, as soon as the cluster knows one.
     async fn leading(self, cluster: &Cluster, rng: &mut Rng) -> i32 {
         let (partition, group) = (rng.below(PARTITIONS as u64) as i32, group_name(1 + rng.below(3)));
         let admin = Admin::new(cluster.client());
@@ -211,7 +211,7 @@ impl Fault {
     }
 }
 
-/// How long acknowledgements paused, by fault.
+/// The pauses between acknowledgements, by fault.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses(BTreeMap<Fault, Vec<Duration>>);
 

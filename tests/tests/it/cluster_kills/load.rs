@@ -16,7 +16,7 @@ use crate::cluster_kills::{clients, loops, producers, transactions};
 pub(crate) const INTERNAL: [&str; 2] = ["__consumer_offsets", "__transaction_state"];
 /// All topics of a run.
 pub(crate) const TOPICS: [&str; 4] = [IN, OUT, INTERNAL[0], INTERNAL[1]];
-/// Of each run.
+/// The number of our own producers in each run.
 const PRODUCERS: usize = 3;
 
 /// Creates the topics of a run, when the cluster is ready.
@@ -36,31 +36,32 @@ pub(crate) async fn create_topics(cluster: &mut Cluster) {
     }
 }
 
-/// Real clients that take part in a run.
+/// Real clients in a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Others {
-    /// Each has a producer, and a member of a group of its own.
+    /// Clients with a producer, and a member in a group of its own.
     pub(crate) clients: Vec<RealClient>,
-    /// Each has a transactional loop, beside that of our own client, in a group of its own: all read and write the same partitions.
+    /// Clients with a transactional loop, beside that of our own client. Each is in a group of its own; all read and write the same
+    /// partitions.
     pub(crate) looping: Vec<RealClient>,
 }
 
 impl Others {
-    /// The groups of a run whose commits can be looked at at any time, and what they read: those of our own client, and of all
-    /// transactional loops.
+    /// The groups of a run whose commits can be looked at at any time, with the topic that they read: those of our
+    /// own client, and of all transactional loops.
     pub(crate) fn watched_groups(&self) -> Vec<(u64, &'static str)> {
         let own = GROUPS.into_iter().map(|(group, topic, _)| (group, topic)).chain([(LOOP, IN)]);
         own.chain(self.looping.iter().map(|client| (client.group_of_loop(), IN))).collect()
     }
 
-    /// The groups of a run and what they read.
+    /// The groups of a run, with the topic that they read.
     pub(crate) fn groups(&self) -> Vec<(u64, &'static str)> {
         let of_members = self.clients.iter().map(|client| (client.group(), IN));
         self.watched_groups().into_iter().chain(of_members).collect()
     }
 }
 
-/// Starts all that go on over the faults of a run: those of our own client, and of real clients.
+/// Starts all actors that run over the faults: those of our own client, and real clients.
 pub(crate) fn start_actors(run: &Arc<Run>, cluster: &Cluster, others: &Others, rng: &mut Rng) -> JoinSet<()> {
     let mut actors = start_own(run, &cluster.client(), rng);
     actors.spawn(members::watch_commits(run.clone(), cluster.client(), others.watched_groups()));
@@ -95,7 +96,7 @@ fn start_own(run: &Arc<Run>, client: &ClientConfig, rng: &mut Rng) -> JoinSet<()
     actors
 }
 
-/// An actor goes on until it is to stop: one that has ended has found a fault.
+/// Asserts that no actor has ended: an actor runs until it is asked to stop, unless it has found a fault.
 pub(crate) async fn assert_no_actor_has_failed(actors: &mut JoinSet<()>) {
     if let Some(ended) = actors.try_join_next() {
         ended.expect("an actor");
@@ -103,7 +104,7 @@ pub(crate) async fn assert_no_actor_has_failed(actors: &mut JoinSet<()>) {
     }
 }
 
-/// The isolation of what reads a topic of transactions, or of another one.
+/// The isolation level for a topic.
 pub(crate) fn isolation_of(topic: &str) -> Isolation {
     if topic == OUT { Isolation::ReadCommitted } else { Isolation::ReadUncommitted }
 }

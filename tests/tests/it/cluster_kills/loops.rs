@@ -1,4 +1,4 @@
-//! Transactional loops that are real clients, beside our own: what they write down, as events.
+//! Transactional loops that are real clients, beside our own: their notes, as events.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use mainstem_replication::history::{Operation, Outcome};
 use crate::cluster_kills::clients::{Notes, Program, RealClient, SESSION, keep_running};
 use crate::cluster_kills::run::{OUT, Run, group_name, number};
 
-/// Goes on until the run stops.
+/// Runs the loop of a client until the run stops.
 pub(crate) async fn process(run: Arc<Run>, client: RealClient, bootstrap: String, folder: PathBuf) {
     let start = |name: &str| {
         let arguments = [
@@ -26,20 +26,21 @@ pub(crate) async fn process(run: Arc<Run>, client: RealClient, bootstrap: String
     keep_running(&run, &client.transactional_loop(), start, || LoopNotes::new(&run, client)).await;
 }
 
-/// What a loop has written down.
+/// The notes of a loop.
 struct LoopNotes {
     run: Arc<Run>,
     process: i32,
     client: RealClient,
-    /// Partitions of which a record was read since they were assigned.
+    /// Partitions with a record read since they were assigned.
     begun: BTreeSet<i32>,
-    /// The last one that it has begun, and the offsets that are committed with it.
+    /// The last transaction that it has begun, and the offsets to commit with it.
     transaction: u64,
     offsets: Vec<(i32, i64)>,
 }
 
 impl Notes for LoopNotes {
-    /// A loop asks before others can see the offsets that it commits: these are events by then, who looks at them.
+    /// Takes new lines. A loop asks before others can see the offsets that it commits, so that these are events before anyone looks at
+    /// them.
     fn take(&mut self, lines: Vec<String>) -> usize {
         lines.iter().map(|line| self.take_line(line)).filter(|is_question| *is_question).count()
     }
@@ -51,7 +52,7 @@ impl LoopNotes {
         LoopNotes { run: run.clone(), process, client, begun, transaction: 0, offsets: Vec::new() }
     }
 
-    /// Returns true if it is a question.
+    /// Takes a line. Returns true if it is a question.
     fn take_line(&mut self, line: &str) -> bool {
         let fields: Vec<_> = line.split_whitespace().collect();
         let of = |at: usize| {
@@ -87,7 +88,7 @@ impl LoopNotes {
     }
 
     fn read(&mut self, place: (i32, i64), value: u64) {
-        // Where it begins, is where the group's offset was.
+        // The first position is the group's offset.
         if self.begun.insert(place.0) {
             let group = self.client.group_of_loop();
             self.run.record(self.process, Operation::Assign, Outcome::Ok, place, group);
@@ -134,8 +135,8 @@ mod tests {
 
     const LOOP: u64 = 22;
 
-    /// What is wrong with what loops have written down, one after the other, after two values were appended to what they read; and
-    /// with what was seen then.
+    /// The faults in the notes of loops, one after the other, after two values were appended to their input. `seen`
+    /// are reads of others at the end.
     fn faults(loops: &[&str], seen: &[(Operation, (i32, i64), u64)]) -> Vec<Fault> {
         assert_eq!(RealClient::Confluent.group_of_loop(), LOOP);
         let run = Arc::new(Run::new());
@@ -171,7 +172,7 @@ mod tests {
             (Operation::Committed, (0, 2), LOOP),
         ];
         assert_eq!(faults(&[&format!("{COMMITTED}, {next}")], &seen), []);
-        // What was aborted is done again, by itself or by the next one.
+        // An aborted transaction is done again, by the same loop or by the next one.
         let again = "begin, r 0 0 7, w 0 101, ok 0 2 101, offset 0 1, ask, sent, committing, committed";
         let seen = [(Operation::ReadCommitted, (OUTPUT, 2), 101), (Operation::Committed, (0, 1), LOOP)];
         assert_eq!(faults(&[&format!("{ABORTED}, {again}")], &seen), []);
@@ -201,7 +202,7 @@ mod tests {
         assert!(matches!(found[..], [Fault::AbortedRead { offset: 0, value: 100, .. }]), "{found:?}");
         let lost = faults(&[COMMITTED], &[(Operation::Committed, (0, -1), LOOP)]);
         assert_eq!(lost, [Fault::CommitWentBack { group: LOOP, offset: -1, acknowledged: 1 }]);
-        // One of which nothing is known may have come to either end.
+        // A transaction without a known end may have been committed or aborted.
         let unknown = COMMITTED.trim_end_matches(", committed");
         assert_eq!(faults(&[unknown], &[(Operation::Committed, (0, -1), LOOP)]), []);
         assert_eq!(faults(&[unknown], &[(Operation::Committed, (0, 1), LOOP)]), []);

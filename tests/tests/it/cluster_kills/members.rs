@@ -1,4 +1,4 @@
-//! Members of groups that commit what they have read, and a look at what is committed.
+//! Members of groups that commit the offsets of records they have read, and an observer of committed offsets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use mainstem_replication::history::{Operation, Outcome};
 
 use crate::cluster_kills::run::{Phase, Run, group_name, number, partitions};
 
-/// How often members commit, and see whether the run is over.
+/// The interval of commits, and of the check whether the run is over.
 const COMMIT_EVERY: Duration = Duration::from_millis(50);
-/// How often commits are looked at.
+/// The interval at which committed offsets are observed.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// A member of a group.
@@ -27,7 +27,7 @@ pub(crate) struct Member {
     pub(crate) protocol: GroupProtocol,
 }
 
-/// How members of a run take part in their groups.
+/// The configuration of members in a run.
 pub(crate) fn config(
     client: &ClientConfig,
     group: u64,
@@ -60,7 +60,7 @@ impl Member {
                 assert!(!matches!(error, Error::OutOfRange { .. }), "group {}: {error}", self.group);
                 eprintln!("member {process} of group {}: {error}", self.group);
             }
-            // What has failed may not be able to leave.
+            // A consumer that has failed may not be able to leave.
             let _ = consumer.close_within(Duration::from_secs(2)).await;
         }
     }
@@ -99,8 +99,8 @@ impl Member {
         Ok(())
     }
 
-    /// Commits what is done. What cannot be committed is not tried again: a group of which a commit is refused while its member keeps
-    /// the partition may not get to the end, and is found.
+    /// Commits the offsets of done records. A failed commit is not repeated: if its member keeps the partition, the
+    /// group may not get to the end, and the test fails.
     async fn commit(&self, process: i32, offsets: GroupOffsets, done: &mut BTreeMap<TopicPartition, i64>) {
         let record = |outcome| {
             for (partition, offset) in done.iter() {
@@ -118,7 +118,7 @@ impl Member {
     }
 }
 
-/// Looks at what these groups have committed, of what they read, until the run stops.
+/// Observes the committed offsets of these groups, for the topics they read, until the run stops.
 pub(crate) async fn watch_commits(run: Arc<Run>, client: ClientConfig, groups: Vec<(u64, &'static str)>) {
     let admin = Admin::new(client);
     let process = run.process();
@@ -130,7 +130,7 @@ pub(crate) async fn watch_commits(run: Arc<Run>, client: ClientConfig, groups: V
     }
 }
 
-/// Writes down what is committed; returns it, as far as the cluster answers.
+/// Notes the committed offsets as events. Returns them, as far as the cluster answers.
 pub(crate) async fn look_at_commits(
     run: &Run,
     admin: &Admin,
@@ -141,7 +141,8 @@ pub(crate) async fn look_at_commits(
     for partition in partitions(topic) {
         run.record(process, Operation::Committed, Outcome::Invoke, (number(&partition), -1), group);
     }
-    // A producer is answered before all partitions know of the end of its transaction: what it has committed by then is waited for.
+    // The producer gets its answer before all partitions know of the end of its transaction. The read waits for offsets that were
+    // committed by then.
     let wanted = partitions(topic).collect();
     let found = admin.stable_group_offsets(&group_name(group), &wanted).await.ok()?;
     let found: BTreeMap<_, _> = found.into_iter().map(|(partition, one)| (partition, one.offset)).collect();

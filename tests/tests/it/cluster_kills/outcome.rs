@@ -1,4 +1,4 @@
-//! After the load: everything is read, from the cluster and from each replica's files, and the history is judged.
+//! The end of a run: everything is read, from the cluster and from each replica's files, and the history is judged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,15 +15,15 @@ use crate::cluster_kills::load::{INTERNAL, Others, TOPICS, isolation_of};
 use crate::cluster_kills::members::look_at_commits;
 use crate::cluster_kills::run::{IN, OUT, Phase, RESUME_MAX, Run, group_name, number, partitions, value_of};
 
-/// The group, in the history, of what reads everything in the end.
+/// The group, in the history, of the last readers.
 const LAST_READERS: u64 = 9;
-/// How often something is looked at that is not announced.
+/// The interval at which a condition is checked.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Violations that a failure shows.
+/// The most violations in a failure's message.
 const SHOWN_MAX: usize = 20;
 
-/// Ends the load; reads everything, and judges it. Then the nodes stop, and Kafka looks at their files where real clients
-/// took part: it takes a JVM for each kind of topic.
+/// Ends the load, reads everything, and judges it. Then the nodes stop. With real clients, Kafka's tools check their
+/// files, which takes a JVM for each kind of topic.
 pub(crate) async fn finish(run: &Run, cluster: &mut Cluster, mut actors: JoinSet<()>, others: &Others) {
     for topic in TOPICS {
         cluster.wait_until_in_sync(topic).await;
@@ -36,7 +36,7 @@ pub(crate) async fn finish(run: &Run, cluster: &mut Cluster, mut actors: JoinSet
     }
     let ends = read_replicas(run, cluster).await;
     check(run, cluster);
-    // The last nodes of a cluster of Kafka wait for a controller that is gone.
+    // The last nodes of a cluster of Kafka would wait for a controller that is gone.
     if cluster.system() == System::Mainstem {
         let ids = cluster.ids();
         ids.iter().for_each(|id| cluster.stop(*id));
@@ -50,7 +50,7 @@ pub(crate) async fn finish(run: &Run, cluster: &mut Cluster, mut actors: JoinSet
 /// Reads each topic from its beginning to its end, and waits until the groups have done so.
 async fn read_to_the_ends(run: &Run, cluster: &Cluster, others: &Others) {
     let admin = Admin::new(cluster.client());
-    // The loops have to be through with what producers wrote before the end of what they write is known.
+    // The end of the loops' output is known only when they have read all of their input.
     for topic in [IN, OUT] {
         settled_ends(&admin, topic).await;
         read_all(run, cluster, topic, Isolation::ReadUncommitted).await;
@@ -61,7 +61,7 @@ async fn read_to_the_ends(run: &Run, cluster: &Cluster, others: &Others) {
     }
 }
 
-/// The ends of a topic when they do not move any more.
+/// Waits until the ends of a topic move no more.
 async fn settled_ends(admin: &Admin, topic: &'static str) {
     let mut last = BTreeMap::new();
     loop {
@@ -100,7 +100,7 @@ async fn wait_for_group(
         );
         tokio::time::sleep(LOOK_AGAIN).await;
     }
-    // Members write down what they read before they commit it.
+    // Members write a note of a record before they commit it.
     run.wait_for_notes(cluster).await;
     look_at_commits(run, admin, process, group, topic).await;
     for partition in partitions(topic) {
@@ -109,7 +109,7 @@ async fn wait_for_group(
     }
 }
 
-/// Reads a topic to its end; returns the offsets behind the last record of each partition that is seen so.
+/// Reads a topic to its end. Returns the offset behind the last record of each partition.
 async fn read_all(
     run: &Run,
     cluster: &Cluster,
@@ -144,7 +144,7 @@ async fn read_all(
             seen.insert(batch.partition().clone(), batch.next_offset());
             next.insert(batch.partition().clone(), batch.next_offset());
         }
-        // A marker at the end comes with no batch.
+        // A batch of markers at the end is not delivered.
         for (partition, end) in &ends {
             let position = consumer.position(partition).ok().flatten();
             if position.is_some_and(|position| position >= *end) {
@@ -160,8 +160,8 @@ async fn read_all(
     seen
 }
 
-/// Waits until the replicas of each partition have the same files, batch by batch, and writes down what is in those of the
-/// run's own topics. Returns the ends of all by the names of their directories.
+/// Waits until the replicas of each partition have equal files, batch by batch, and notes the contents of the run's
+/// own topics. Returns the ends of all partitions by the names of their directories.
 async fn read_replicas(run: &Run, cluster: &Cluster) -> BTreeMap<String, i64> {
     let mut ends = BTreeMap::new();
     for partition in partitions(IN).chain(partitions(OUT)) {
@@ -185,7 +185,7 @@ async fn read_replicas(run: &Run, cluster: &Cluster) -> BTreeMap<String, i64> {
     ends
 }
 
-/// The end of replicas that are equal.
+/// The end of equal replicas.
 fn end_of(replicas: &[(i32, Vec<ReplicaBatch>)]) -> i64 {
     replicas[0].1.last().map_or(0, |batch| batch.last_offset + 1)
 }
@@ -218,7 +218,7 @@ async fn equal_replicas(cluster: &Cluster, partition: &TopicPartition) -> Vec<(i
     }
 }
 
-/// Judges everything; a history with a fault is kept as a file.
+/// Judges the history; one with a fault is kept as a file.
 fn check(run: &Run, cluster: &Cluster) {
     let events = run.history();
     let violations = violations_of(&events);

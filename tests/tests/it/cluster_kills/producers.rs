@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 
 use crate::cluster_kills::run::{IN, PARTITIONS, Phase, Run, bytes_of};
 
-/// Records that wait for their acknowledgement.
+/// The most records that wait for their acknowledgement.
 const UNDER_WAY_MAX: usize = 64;
 
-/// Writes until there is no load any more, and waits for what is under way.
+/// Writes while there is a load, and waits for the records in flight.
 pub(crate) async fn produce(run: Arc<Run>, client: ClientConfig, mut rng: Rng) {
     while run.is_in(Phase::Load) {
         let process = run.process();
@@ -26,7 +26,7 @@ pub(crate) async fn produce(run: Arc<Run>, client: ClientConfig, mut rng: Rng) {
     }
 }
 
-/// Writes until the producer is of no use any more.
+/// Writes until the producer fails for good.
 async fn produce_as(process: i32, run: &Arc<Run>, producer: &Producer, rng: &mut Rng) {
     let under_way = Arc::new(Semaphore::new(UNDER_WAY_MAX));
     let has_failed = Arc::new(AtomicBool::new(false));
@@ -40,7 +40,7 @@ async fn produce_as(process: i32, run: &Arc<Run>, producer: &Producer, rng: &mut
         let delivery = match sent {
             Ok(delivery) => delivery,
             Err(error) => {
-                // It was not taken: it can never be written.
+                // The record was refused: it is never written.
                 eprintln!("producer {process}: {error}");
                 run.record(process, Operation::Append, Outcome::Fail, (partition, -1), value);
                 break;
@@ -59,7 +59,7 @@ async fn produce_as(process: i32, run: &Arc<Run>, producer: &Producer, rng: &mut
     }
 }
 
-/// Writes down what became of a record; false if the producer is of no use any more.
+/// Notes the outcome of a record. Returns false if the producer has failed for good.
 async fn is_delivered(run: &Run, process: i32, delivery: Delivery, value: u64, sent_ms: u64) -> bool {
     match delivery.outcome().await {
         Ok(delivered) => {

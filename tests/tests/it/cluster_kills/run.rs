@@ -1,4 +1,4 @@
-//! What all actors of a run share: the history, and how far it is.
+//! State that all actors of a run share: the history, and the progress.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,13 +9,13 @@ use mainstem_client::{FetchedBatch, Isolation, TopicPartition};
 use mainstem_replication::history::{Event, NO_PARTITION, Operation, Outcome};
 use mainstem_tests::cluster::Cluster;
 
-/// What producers write to, and the transactional loop reads.
+/// The topic that producers write to, and transactional loops read.
 pub(crate) const IN: &str = "kills-in";
-/// What the transactional loop writes to.
+/// The topic that transactional loops write to.
 pub(crate) const OUT: &str = "kills-out";
 pub(crate) const PARTITIONS: i32 = 6;
 
-/// Groups whose members commit, with what they read.
+/// Groups whose members commit, with the topic and isolation level that they read.
 pub(crate) const GROUPS: [(u64, &str, Isolation); 2] =
     [(1, IN, Isolation::ReadUncommitted), (2, OUT, Isolation::ReadCommitted)];
 /// The group of our own transactional loop.
@@ -26,54 +26,54 @@ pub(crate) fn group_name(group: u64) -> String {
     format!("kills-group-{group}")
 }
 
-/// Longer than any cluster should need to go on, and real clients by limits of their own: a request is given up after 3 s, a record that
-/// is not acknowledged after 30 s, and a transaction that has no end is aborted 70 s after its begin at the latest
-/// (`transaction.timeout.ms`, and its coordinator looks every 10 s).
+/// Longer than any cluster and client should need to recover. Real clients have limits of their own: a request fails
+/// after 3 s, and a record without an acknowledgement after 30 s. A transaction without an end is aborted at most 70
+/// s after its begin (`transaction.timeout.ms`, and its coordinator looks every 10 s).
 pub(crate) const RESUME_MAX: Duration = Duration::from_secs(90);
-/// So long at most until all programs of real clients have begun, on a machine that has other things to do.
+/// The longest wait until all programs of real clients have begun, on a busy machine.
 const BEGUN_MAX: Duration = Duration::from_secs(300);
-/// A member goes on that has committed so many offsets: those of all partitions may have been on their way.
+/// Commits after which a member counts as making progress: the offsets of all partitions may have been on their way before.
 const COMMITS: u64 = 2 * PARTITIONS as u64;
-/// More values than a program writes by itself in a run.
+/// The range of values of a program: more than it writes in a run.
 const VALUES_OF_A_PROGRAM: u64 = 1 << 32;
-/// How often something is looked at that is not announced.
+/// The interval at which a condition is checked.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// How far a run is.
+/// The phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Load,
-    /// Nothing is written any more; what there is, is read.
+    /// Nothing is written any more; existing records are read.
     Drain,
     Stop,
 }
 
-/// How far programs of real clients are, by their names.
+/// The progress of real clients, by the names of their programs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress {
-    /// The newest value that there was.
+    /// The newest value at that time.
     value: u64,
-    /// Of producers, the newest value that was acknowledged in each partition.
+    /// The newest acknowledged value of each producer in each partition.
     acknowledged: BTreeMap<String, [u64; PARTITIONS as usize]>,
-    /// Of members of groups and transactional loops, how many offsets they have committed.
+    /// The number of offsets that each member and each loop has committed.
     pub(crate) commits: BTreeMap<String, u64>,
 }
 
 impl Progress {
-    /// Those who have not gone on: producers that have not been acknowledged in each partition what is newer than all that there was,
-    /// members and loops of which it is known how far they were and that have not committed more than may have been on its way.
-    fn standing_since(&self, before: &Progress) -> Vec<String> {
+    /// Clients without progress. Producers need an acknowledgement of a newer value in each partition. Members and
+    /// loops with a known start need more commits than may have been on their way.
+    fn without_progress_since(&self, before: &Progress) -> Vec<String> {
         let is_new = |value: &u64| *value > before.value;
         let producers = self.acknowledged.iter().filter(|(_, values)| !values.iter().all(is_new));
-        let is_standing = |(member, commits): &(&String, &u64)| {
+        let is_without_progress = |(member, commits): &(&String, &u64)| {
             before.commits.get(*member).is_some_and(|before| **commits < before + COMMITS)
         };
-        let members = self.commits.iter().filter(is_standing);
+        let members = self.commits.iter().filter(is_without_progress);
         producers.map(|(name, _)| name).chain(members.map(|(name, _)| name)).cloned().collect()
     }
 }
 
-/// The history and what has come of it so far.
+/// The history, and counts from it.
 #[derive(Debug)]
 pub(crate) struct Run {
     begin: Instant,
@@ -83,12 +83,12 @@ pub(crate) struct Run {
     next_process: AtomicI32,
     appends: AtomicU64,
     transactions: AtomicU64,
-    /// For each partition that producers write to, when the newest record was sent that is acknowledged, in ms.
+    /// For each partition of the producers' topic, the time at which the newest acknowledged record was sent, in ms.
     acknowledged_ms: [AtomicU64; PARTITIONS as usize],
     clients: Mutex<Progress>,
-    /// How often it was looked at what programs of real clients write down, by their names.
+    /// The number of looks at the notes of each program, by its name.
     looks: Mutex<BTreeMap<String, u64>>,
-    /// What programs of real clients were told that is an error to them.
+    /// Errors that programs of real clients have noted.
     errors: Mutex<Vec<String>>,
 }
 
@@ -117,17 +117,17 @@ impl Run {
         self.phase.load(Ordering::SeqCst) == phase as u8
     }
 
-    /// A number that no other process has; one that does not know what became of its last act goes on as another one.
+    /// A number that no other process has. An actor that does not know the outcome of its last operation continues under a new one.
     pub(crate) fn process(&self) -> i32 {
         self.next_process.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// A value, or a transaction, that no other one is.
+    /// A unique value, for a record or a transaction.
     pub(crate) fn value(&self) -> u64 {
         self.next_value.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// The first of the values that a program writes by itself; no other one is among them.
+    /// The first of the values that a program writes by itself; no other value is in that range.
     pub(crate) fn values(&self) -> u64 {
         self.next_value.fetch_add(VALUES_OF_A_PROGRAM, Ordering::SeqCst)
     }
@@ -153,7 +153,7 @@ impl Run {
         }
     }
 
-    /// The same of a transaction.
+    /// The same for a transaction.
     pub(crate) fn record_transaction(
         &self,
         process: i32,
@@ -164,13 +164,13 @@ impl Run {
         self.record(process, operation, outcome, (NO_PARTITION, -1), transaction);
     }
 
-    /// An append was acknowledged that was sent then.
+    /// Counts an acknowledged append that was sent at a time.
     pub(crate) fn acknowledge(&self, partition: i32, sent_ms: u64) {
         self.appends.fetch_add(1, Ordering::SeqCst);
         self.acknowledged_ms[partition as usize].fetch_max(sent_ms, Ordering::SeqCst);
     }
 
-    /// A real client begins, whose producer and member are waited for from now on.
+    /// Begins to wait for progress of a real client's producer and member.
     pub(crate) fn expect_progress(&self, producer: String, member: String) {
         self.clients
             .lock()
@@ -180,12 +180,12 @@ impl Run {
         self.expect_commits(member);
     }
 
-    /// The same of what only commits offsets: a member of a group, or a transactional loop.
+    /// The same for one that only commits offsets: a member of a group, or a transactional loop.
     pub(crate) fn expect_commits(&self, name: String) {
         self.clients.lock().expect("no actor panics with it").commits.insert(name, 0);
     }
 
-    /// A value was acknowledged to a producer that is a real client.
+    /// Notes an acknowledged value of a real client's producer.
     pub(crate) fn acknowledged(&self, producer: &str, partition: i32, value: u64) {
         let mut clients = self.clients.lock().expect("no actor panics with it");
         let newest = clients.acknowledged.get_mut(producer).expect("its progress is expected");
@@ -193,35 +193,35 @@ impl Run {
         *newest = value.max(*newest);
     }
 
-    /// A member or a loop that is a real client has committed an offset.
+    /// Notes a committed offset of a real client's member or loop.
     pub(crate) fn committed(&self, name: &str) {
         let mut clients = self.clients.lock().expect("no actor panics with it");
         *clients.commits.get_mut(name).expect("its progress is expected") += 1;
     }
 
-    /// All that a program had written down when a look at it began is in the history.
+    /// Notes that the history has all notes of a program from before a look at them.
     pub(crate) fn looked_at(&self, program: &str) {
         *self.looks.lock().expect("no actor panics with it").entry(program.to_owned()).or_default() += 1;
     }
 
-    /// How far real clients are.
+    /// The progress of real clients.
     pub(crate) fn progress(&self) -> Progress {
         let value = self.value();
         Progress { value, ..self.clients.lock().expect("no actor panics with it").clone() }
     }
 
-    /// A program of a real client was told of an error.
+    /// Notes an error of a real client's program.
     pub(crate) fn report(&self, error: String) {
         eprintln!("{error}");
         self.errors.lock().expect("no actor panics with it").push(error);
     }
 
-    /// All errors that programs of real clients were told of.
+    /// All errors that programs of real clients have noted.
     pub(crate) fn errors(&self) -> Vec<String> {
         self.errors.lock().expect("no actor panics with it").clone()
     }
 
-    /// What a consumer got.
+    /// Notes the records that a consumer got.
     pub(crate) fn record_batch(
         &self,
         process: i32,
@@ -247,7 +247,7 @@ impl Run {
         self.wait_for("more acknowledgements", RESUME_MAX, cluster, has_come).await;
     }
 
-    /// Waits until an append to each partition is acknowledged that was sent after a time.
+    /// Waits until each partition has an acknowledged append that was sent after a time.
     pub(crate) async fn wait_until_acknowledged_after(&self, ms: u64, cluster: &Cluster) {
         let is_after = |sent: &AtomicU64| sent.load(Ordering::SeqCst) > ms;
         let all = || self.acknowledged_ms.iter().all(is_after);
@@ -259,20 +259,21 @@ impl Run {
         self.wait_for_clients(&self.progress(), BEGUN_MAX, cluster).await;
     }
 
-    /// Waits until real clients have gone on since then.
+    /// Waits until all real clients have made progress since then.
     pub(crate) async fn wait_for_clients_after(&self, before: &Progress, cluster: &Cluster) {
         self.wait_for_clients(before, RESUME_MAX, cluster).await;
     }
 
-    /// Says who was the last one.
+    /// The same within a time. Prints the last clients to make progress.
     async fn wait_for_clients(&self, before: &Progress, within: Duration, cluster: &Cluster) {
         let (begun, mut last) = (Instant::now(), Vec::new());
         let has_gone_on = || {
-            let standing = self.clients.lock().expect("no actor panics with it").standing_since(before);
-            if standing.is_empty() {
+            let without_progress =
+                self.clients.lock().expect("no actor panics with it").without_progress_since(before);
+            if without_progress.is_empty() {
                 return true;
             }
-            last = standing;
+            last = without_progress;
             false
         };
         self.wait_for(&format!("progress of real clients since {before:?}"), within, cluster, has_gone_on)
@@ -286,7 +287,7 @@ impl Run {
     pub(crate) async fn wait_for_notes(&self, cluster: &Cluster) {
         let looks = || self.looks.lock().expect("no actor panics with it").clone();
         let before = looks();
-        // One look may have begun before.
+        // One look may have begun before, so that two are needed.
         let are_taken =
             || looks().iter().all(|(name, now)| *now >= before.get(name).copied().unwrap_or(0) + 2);
         self.wait_for("looks at what programs write down", RESUME_MAX, cluster, are_taken).await;
@@ -313,7 +314,7 @@ impl Run {
         }
     }
 
-    /// All that has happened.
+    /// All events.
     pub(crate) fn history(&self) -> Vec<Event> {
         self.events.lock().expect("no actor panics with it").clone()
     }
@@ -339,7 +340,7 @@ pub(crate) fn bytes_of(value: u64) -> Vec<u8> {
     format!("{value:<200}").into_bytes()
 }
 
-/// The value that a record has.
+/// The value of a record.
 pub(crate) fn value_of(bytes: &[u8]) -> u64 {
     let text = std::str::from_utf8(bytes).expect("records here are text");
     text.trim_end().parse().expect("records here are numbers")

@@ -1,4 +1,4 @@
-//! A loop that reads, writes and commits how far it has read, in transactions.
+//! A loop that reads, writes, and commits its positions, in transactions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::cluster_kills::members;
 use crate::cluster_kills::run::{IN, LOOP, OUT, Phase, Run, bytes_of, number};
 
 const TRANSACTIONAL_ID: &str = "kills-loop";
-/// How often it sees whether the run is over.
+/// The interval of the check whether the run is over.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// A transaction has what comes within this time, and so many batches at most.
+/// The longest that a transaction gathers batches, and the most batches of one.
 const GATHER_MAX: Duration = Duration::from_millis(10);
 const BATCHES_MAX: usize = 200;
-/// One transaction of so many is aborted.
+/// One of so many transactions is aborted.
 const ABORTED: u64 = 6;
 
-/// Goes on until the run stops.
+/// Runs the loop until the run stops.
 pub(crate) async fn process(run: Arc<Run>, client: ClientConfig, mut rng: Rng) {
     while !run.is_in(Phase::Stop) {
         let config = members::config(&client, LOOP, IN, Isolation::ReadUncommitted);
@@ -35,13 +35,13 @@ pub(crate) async fn process(run: Arc<Run>, client: ClientConfig, mut rng: Rng) {
             assert!(!matches!(error, Error::OutOfRange { .. }), "the loop: {error}");
             eprintln!("loop {process}: {error}");
         }
-        // What has failed may not be able to leave.
+        // A consumer that has failed may not be able to leave.
         let _ = this.consumer.close_within(Duration::from_secs(2)).await;
         this.producer.close_within(Duration::from_secs(2)).await;
     }
 }
 
-/// A producer that has fenced the one before, whose transaction is over by then.
+/// A new producer. It fences the last one and ends that one's transaction.
 async fn new_producer(run: &Run, client: &ClientConfig) -> Producer {
     loop {
         let config = ProducerConfig::new(client.clone()).transactional_id(TRANSACTIONAL_ID);
@@ -65,7 +65,7 @@ struct Loop {
     producer: Producer,
 }
 
-/// How a transaction came to its end.
+/// The end of a transaction.
 enum Ended {
     Committed,
     Aborted,
@@ -101,7 +101,7 @@ impl Loop {
         Ok(())
     }
 
-    /// One transaction, after which the loop is behind the batches or before them again.
+    /// Makes one transaction. Afterwards the loop is behind the batches, or before them again.
     async fn pass_on(&mut self, batches: Vec<FetchedBatch>, rng: &mut Rng) -> Result<(), Error> {
         if batches.is_empty() {
             return Ok(());
@@ -151,7 +151,7 @@ impl Loop {
         }
     }
 
-    /// Writes a record for each that was read, to the partition of the same number.
+    /// Writes a record for each record read, to the partition of the same number.
     async fn write(&mut self, batches: &[FetchedBatch]) -> Result<(), Error> {
         let mut deliveries = Vec::new();
         let read = batches.iter().flat_map(|batch| batch.records().map(|_| batch.partition().partition));
@@ -217,17 +217,17 @@ impl Loop {
         }
     }
 
-    /// Reads on from an offset, for a reason of its own.
+    /// Continues to read from an offset.
     fn go_back(&mut self, partition: &TopicPartition, offset: i64) -> Result<(), Error> {
         if self.consumer.position(partition).is_err() {
-            // It was given up meanwhile.
+            // The partition was revoked meanwhile.
             return Ok(());
         }
         self.run.record(self.process, Operation::Assign, Outcome::Ok, (number(partition), offset), 0);
         self.consumer.seek(partition, Position::Offset(offset))
     }
 
-    /// Ends the transaction, whatever it was, and goes on where the group is.
+    /// Ends the transaction in any case, and resumes at the group's offsets.
     async fn recover(&mut self) -> Result<(), Error> {
         let producer = new_producer(&self.run, &self.client).await;
         std::mem::replace(&mut self.producer, producer).close_within(Duration::from_millis(1)).await;

@@ -1,6 +1,6 @@
-//! `__consumer_offsets` is compacted, so that a start does not read what was committed long ago.
+//! `__consumer_offsets` is compacted, so that a start does not read old commits.
 //!
-//! `TEST_OFFSET_COMMITS` is the number of commits (default 200,000). They are put into the log while the broker is
+//! `TEST_OFFSET_COMMITS` is the number of commits (default 200,000). They are written to the log while the broker is
 //! stopped, each as a batch of its own, as if as many clients had committed one after another.
 
 use std::fs;
@@ -23,16 +23,16 @@ use mainstem_wire::messages::offset_commit_value::OffsetCommitValue;
 
 const TOPIC: &str = "__consumer_offsets";
 const COMMITS: u64 = 200_000;
-/// Between two starts, so that none of them reads more.
+/// Commits between two starts, which bound the reads of each start.
 const COMMITS_PER_START: u64 = 1_000_000;
 /// Keys: so many groups, each with so many partitions.
 const GROUPS: u64 = 10;
 const PARTITIONS: u64 = 100;
-/// Segments' bytes that a start may read: those of the segment that is written to, what is left of all others, and as much again.
+/// The most bytes that a start may read, in segments: the active one, the rest of all others, and as much again.
 const READ_SEGMENTS_MAX: u64 = 3;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the `number`th commit is of: group, partition.
+/// The group and the partition of the commit with this number.
 fn target(number: u64) -> (String, i32) {
     let key = number % (GROUPS * PARTITIONS);
     (format!("group-{}", key / PARTITIONS), (key % PARTITIONS) as i32)
@@ -51,7 +51,7 @@ fn commit(number: u64) -> (Vec<u8>, Vec<u8>) {
     (encode_key(&key).expect("a key"), encode_with_version(&value, 3).expect("a value"))
 }
 
-/// Appends commits to the log of a stopped broker, and leaves it in order.
+/// Appends commits to the log of a stopped broker, and closes it in order.
 fn append(data_dir: &Path, config: &LogConfig, commits: std::ops::Range<u64>) {
     let identity = NodeIdentity { cluster_id: None, node_id: 1 };
     let dir = LogDir::open(Arc::new(RealStorage), data_dir, &identity, &boot_id()).expect("a directory");
@@ -74,7 +74,7 @@ fn append(data_dir: &Path, config: &LogConfig, commits: std::ops::Range<u64>) {
     assert!(dir.stop_clean().expect("the directory closes"));
 }
 
-/// The base offset of the segment that is written to.
+/// The base offset of the active segment.
 fn active_base_offset(dir: &Path) -> i64 {
     let entries = fs::read_dir(dir).expect("the partition's directory").flatten();
     let base = |entry: fs::DirEntry| {
@@ -83,14 +83,14 @@ fn active_base_offset(dir: &Path) -> i64 {
     entries.filter_map(base).max().expect("a segment")
 }
 
-/// Bytes that a process has read since its start, from files, whether or not they were in memory.
+/// Bytes that a process has read from files since its start, from memory or not.
 fn bytes_read(process_id: u32) -> u64 {
     let io = fs::read_to_string(format!("/proc/{process_id}/io")).expect("it runs");
     let read = io.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok());
     read.expect("the kernel counts what is read")
 }
 
-/// Up to where the log is compacted.
+/// The offset up to which the log is compacted.
 fn clean_end(data_dir: &Path) -> Option<i64> {
     let noted = fs::read_to_string(data_dir.join("cleaner-offset-checkpoint")).ok()?;
     noted.lines().find_map(|line| line.strip_prefix(&format!("{TOPIC} 0 "))?.parse().ok())
@@ -100,7 +100,7 @@ fn clean_end(data_dir: &Path) -> Option<i64> {
 fn a_start_reads_little_of_a_long_history_of_commits() {
     let commits =
         std::env::var("TEST_OFFSET_COMMITS").ok().and_then(|text| text.parse().ok()).unwrap_or(COMMITS);
-    // Kafka's default, or less where the log would otherwise have one segment only.
+    // Kafka's default, or less if the log would otherwise have one segment only.
     let segment_bytes = if commits < COMMITS_PER_START { 4 << 20 } else { 100 << 20 };
     let config = LogConfig { segment_bytes, compact: true, retention_ms: None, ..LogConfig::default() };
     let mut broker = Setup::new("compaction-offsets")
@@ -119,7 +119,7 @@ fn a_start_reads_little_of_a_long_history_of_commits() {
         broker.start_again();
         let closed = active_base_offset(&partition);
         let compacted = || clean_end(&data_dir).filter(|end| *end >= closed);
-        within(PATIENCE, "the log to be compacted", compacted);
+        within(TIMEOUT, "the log to be compacted", compacted);
     }
     broker.stop();
     let begin = Instant::now();

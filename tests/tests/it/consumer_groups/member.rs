@@ -1,4 +1,4 @@
-//! A member of a consumer group as a client behaves: it gives up at once what it has to.
+//! A member of a consumer group as a client behaves: it revokes partitions as soon as it is asked to.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ pub(crate) struct Member {
     id: String,
     epoch: i32,
     topic_id: Uuid,
-    /// What it reads of the one topic.
+    /// Its partitions of the one topic.
     pub(crate) partitions: Vec<i32>,
-    /// Of the last heartbeat.
+    /// The error of the last heartbeat.
     pub(crate) error: ErrorCode,
     pub(crate) heartbeat_interval: Duration,
 }
@@ -53,7 +53,7 @@ impl Member {
         self.client = broker.connect();
     }
 
-    /// Joins, or says what it has and takes what it gets.
+    /// Joins, or sends its partitions, and takes the assignment of the answer.
     pub(crate) fn beat(&mut self) {
         let mut request = join(&self.group, &self.id);
         if self.epoch > 0 {

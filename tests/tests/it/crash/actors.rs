@@ -1,4 +1,4 @@
-//! A consumer, commits of offsets, DeleteRecords, producer ids: each knows what it was answered.
+//! A consumer, commits of offsets, DeleteRecords, producer ids: each keeps the answers it got.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use mainstem_wire::sample::Rng;
 
 use crate::crash::{Load, PARTITIONS, TOPIC};
 
-/// Reads all partitions by long polls. What it has read once is there for ever, until it is deleted.
+/// Reads all partitions by long polls. A record that was read once stays until it is deleted.
 #[derive(Default)]
 pub(crate) struct Consumer {
     positions: [i64; PARTITIONS as usize],
@@ -45,7 +45,7 @@ impl Consumer {
         Some(())
     }
 
-    /// What was read is still there and the same.
+    /// Asserts that records that were read are still there, and the same.
     pub(crate) fn check(&mut self, partition: i32, log_start: i64, records: &[ReadRecord]) {
         let read = std::mem::take(&mut self.read[partition as usize]);
         for seen in read.iter().filter(|record| record.offset >= log_start) {
@@ -60,7 +60,7 @@ impl Consumer {
 /// Commits rising offsets for a few groups.
 #[derive(Default)]
 pub(crate) struct Commits {
-    /// By group: the last one acknowledged, and the last one sent.
+    /// The last acknowledged and the last sent offset of each group.
     groups: [(i64, i64); 3],
 }
 
@@ -71,7 +71,7 @@ impl Commits {
             let (acknowledged, sent) = &mut self.groups[rank];
             *sent += 1;
             let committed = client.commit(&format!("group-{rank}"), TOPIC, 0, *sent);
-            // The disk took longer than `offsets.commit.timeout.ms`: it may be done, or be done later.
+            // The disk took longer than `offsets.commit.timeout.ms`: the commit may be done, now or later.
             if matches!(committed, Err(Failure::Refused(ErrorCode::COORDINATOR_NOT_AVAILABLE))) {
                 continue;
             }
@@ -91,7 +91,7 @@ impl Commits {
 
 /// Deletes the older records of all partitions bit by bit.
 pub(crate) struct Deletions {
-    /// By partition.
+    /// The log start of each partition.
     log_starts: [LogStart; PARTITIONS as usize],
     rng: Rng,
 }
@@ -100,7 +100,7 @@ pub(crate) struct Deletions {
 struct LogStart {
     acknowledged: i64,
     asked_for: i64,
-    /// Records from here on are not deleted in this round.
+    /// The offset before which records may be deleted in this round.
     limit: i64,
 }
 
@@ -122,7 +122,7 @@ impl Deletions {
         }
     }
 
-    /// The log start is where it was said to be and never goes back.
+    /// Asserts that the log start is where the last answer had it, and never goes back.
     pub(crate) fn check(&mut self, partition: i32, log_start: i64) {
         let start = &mut self.log_starts[partition as usize];
         let allowed = start.acknowledged..=start.asked_for.max(start.acknowledged);
@@ -130,7 +130,7 @@ impl Deletions {
         start.acknowledged = log_start;
     }
 
-    /// The next round may delete up to here.
+    /// Sets the limit of the next round.
     pub(crate) fn may_reach(&mut self, partition: i32, limit: i64) {
         self.log_starts[partition as usize].limit = limit;
     }
@@ -150,7 +150,7 @@ impl ProducerIds {
         }
     }
 
-    /// One id, for an actor that uses it.
+    /// Takes one id, for another actor.
     pub(crate) fn take(&mut self, client: &mut Client) -> i64 {
         let id = client.init_producer_id().expect("a producer id");
         self.note(id);

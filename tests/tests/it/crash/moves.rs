@@ -13,10 +13,10 @@ use mainstem_wire::sample::Rng;
 
 use crate::crash::{Load, PARTITIONS, TOPIC};
 
-/// The topic of the groups, which moves too.
+/// The topic of the groups' offsets, which moves too.
 const OFFSETS: &str = "__consumer_offsets";
 
-/// Sends partitions from one directory to another; nothing where there is only one.
+/// Moves partitions from one directory to another; does nothing if there is only one.
 pub(crate) struct Moves {
     dirs: Vec<PathBuf>,
     done: u64,
@@ -30,7 +30,7 @@ impl Moves {
         Moves { dirs, done: 0, rng: Rng(rng.next_u64()) }
     }
 
-    /// Moves that were carried out.
+    /// The number of completed moves.
     pub(crate) fn done(&self) -> u64 {
         self.done
     }
@@ -48,11 +48,11 @@ impl Moves {
         let partition = self.rng.below(PARTITIONS as u64) as i32;
         let to = self.dirs[self.rng.below(self.dirs.len() as u64) as usize].clone();
         match client.move_partition(topic, partition, &to) {
-            // The topic of the groups may be on its way.
+            // The topic of the offsets may not exist yet.
             Err(Failure::Refused(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)) if topic == OFFSETS => {}
             result => load.outcome("a move", result)?,
         }
-        // Most moves are let come to their end, some are overtaken by the next.
+        // Most moves are completed; some are overtaken by the next.
         while self.rng.below(8) > 0 {
             let dirs = load.outcome("DescribeLogDirs", client.log_dirs())?;
             let place = dirs.iter().find(|dir| dir.has(topic, partition));
@@ -65,7 +65,7 @@ impl Moves {
         Some(())
     }
 
-    /// Every partition is in one directory, and every copy finds its end.
+    /// Asserts that every partition is in one directory, and waits for the end of every copy.
     pub(crate) fn check(&mut self, client: &mut Client) {
         let dirs = eventually("moves that were cut short are over", || {
             let dirs = client.log_dirs().expect("the log directories");

@@ -1,4 +1,4 @@
-//! A producer with five requests in flight, which knows what was acknowledged and what is in doubt.
+//! A producer with five requests in flight, which keeps its acknowledged and unanswered batches.
 
 use std::collections::VecDeque;
 
@@ -11,27 +11,27 @@ use mainstem_wire::sample::Rng;
 
 use crate::crash::{Load, TOPIC};
 
-/// As many as an idempotent producer may have in flight.
+/// The most requests in flight of an idempotent producer.
 const IN_FLIGHT: usize = 5;
 
-/// Records of one batch.
+/// The most records of one batch.
 const RECORDS_MAX: u64 = 8;
 
-/// Bytes of a value behind its tag and number.
+/// The most bytes of a value behind its tag and number.
 const PADDING_MAX: u64 = 300;
 
 /// Writes numbered values to one partition, which it may share with others.
 pub(crate) struct Producer {
     tag: u8,
-    /// Where it writes.
+    /// The partition that it writes to.
     pub(crate) partition: i32,
     acks: i16,
     producer_id: Option<i64>,
     next_number: u64,
     next_sequence: i32,
     acknowledged: VecDeque<Sent>,
-    /// Sent in the last round and not answered. An idempotent producer sends them again.
-    in_doubt: Vec<Sent>,
+    /// Batches that were sent in the last round and not answered. An idempotent producer sends them again.
+    unanswered: Vec<Sent>,
     rng: Rng,
 }
 
@@ -40,7 +40,7 @@ struct Sent {
     first: u64,
     count: u64,
     sequence: i32,
-    /// Where the broker says that it is.
+    /// The offset by the broker's answer.
     offset: Option<i64>,
 }
 
@@ -60,23 +60,23 @@ impl Producer {
             next_number: 0,
             next_sequence: 0,
             acknowledged: VecDeque::new(),
-            in_doubt: Vec::new(),
+            unanswered: Vec::new(),
             rng: Rng(rng.next_u64()),
         }
     }
 
-    /// Produces until the broker goes away.
+    /// Produces until the broker is gone.
     pub(crate) fn run(&mut self, load: &Load) {
-        let before = std::mem::take(&mut self.in_doubt);
+        let before = std::mem::take(&mut self.unanswered);
         let mut again: VecDeque<Sent> = if self.producer_id.is_some() { before.into() } else { [].into() };
         let mut in_flight = VecDeque::new();
         if let Some(mut client) = load.connect() {
             while self.turn(load, &mut client, &mut again, &mut in_flight).is_some() {}
         }
-        self.in_doubt = in_flight.into_iter().chain(again).collect();
+        self.unanswered = in_flight.into_iter().chain(again).collect();
     }
 
-    /// Fills the pipe, then takes one answer.
+    /// Sends up to the limit of requests in flight, then takes one answer.
     fn turn(
         &mut self,
         load: &Load,
@@ -87,7 +87,7 @@ impl Producer {
         while in_flight.len() < IN_FLIGHT {
             let sent = again.pop_front().unwrap_or_else(|| self.next());
             let batch = self.batch(&sent);
-            // In doubt even if sending fails: the broker may have all of it.
+            // It counts as sent even if sending fails: the broker may have all of it.
             in_flight.push_back(sent);
             client.send(&produce_request(TOPIC, self.partition, self.acks, &batch), BY_NAME).ok()?;
         }
@@ -117,7 +117,7 @@ impl Producer {
         batch_with(options, &values.iter().map(Vec::as_slice).collect::<Vec<_>>())
     }
 
-    /// Compares what was acknowledged with the partition's records, of which the first is at `log_start`.
+    /// Compares the acknowledged batches with the partition's records, the first of which is at `log_start`.
     pub(crate) fn check(&mut self, log_start: i64, records: &[ReadRecord]) {
         let mine: Vec<(i64, u64)> =
             records.iter().filter_map(|record| Some((record.offset, self.number_of(record)?))).collect();
@@ -134,14 +134,14 @@ impl Producer {
                 assert_eq!(found, Some(number), "{}: acknowledged at {offset}, {sent:?}", self.name());
             }
         }
-        self.check_in_doubt(&mine);
+        self.check_unanswered(&mine);
     }
 
-    /// What is in doubt is there or not, batch by batch; none follows one that is missing.
-    fn check_in_doubt(&self, mine: &[(i64, u64)]) {
+    /// Asserts that each unanswered batch is there as a whole or not at all, and none behind a missing one.
+    fn check_unanswered(&self, mine: &[(i64, u64)]) {
         let is_there = |number: u64| mine.iter().rev().any(|(_, found)| *found == number);
         let mut missing = None;
-        for sent in &self.in_doubt {
+        for sent in &self.unanswered {
             let there = sent.numbers().filter(|number| is_there(*number)).count() as u64;
             assert!(there == 0 || there == sent.count, "{}: {there} records of {sent:?}", self.name());
             match missing {
@@ -152,7 +152,7 @@ impl Producer {
         }
     }
 
-    /// The number of a record if it is of this producer, whose bytes have to be what was sent.
+    /// The number of a record of this producer, whose bytes must be as they were sent; none for records of others.
     fn number_of(&self, record: &ReadRecord) -> Option<u64> {
         let (tag, rest) = record.value.split_first().expect("no value is empty");
         if *tag != self.tag {

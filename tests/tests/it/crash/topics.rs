@@ -1,4 +1,4 @@
-//! Topics that are created and deleted under a few names again and again.
+//! Topics that are created and deleted under a few names repeatedly.
 
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::batch;
@@ -6,16 +6,16 @@ use mainstem_wire::sample::Rng;
 
 use crate::crash::Load;
 
-/// Names that are used again and again.
+/// The names of the topics.
 const NAMES: [&str; 3] = ["now-and-then-a", "now-and-then-b", "now-and-then-c"];
 
-/// What is known of a topic.
+/// The known state of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     There,
     Gone,
-    /// Its creation or deletion was not answered.
-    InDoubt,
+    /// Its creation or deletion got no answer.
+    Unknown,
 }
 
 /// Creates and deletes topics.
@@ -37,7 +37,7 @@ impl Topics {
     fn change(&mut self, load: &Load, client: &mut Client) -> Option<()> {
         let rank = self.rng.below(NAMES.len() as u64) as usize;
         let name = NAMES[rank];
-        let before = std::mem::replace(&mut self.states[rank], State::InDoubt);
+        let before = std::mem::replace(&mut self.states[rank], State::Unknown);
         if before == State::Gone {
             load.outcome("a creation", client.create_topic(name, 2, &[]))?;
             self.states[rank] = State::There;
@@ -50,12 +50,12 @@ impl Topics {
         Some(())
     }
 
-    /// What was created is there, what was deleted is not.
+    /// Asserts that created topics exist, and deleted ones do not.
     pub(crate) fn check(&mut self, client: &mut Client) {
         let there = client.topics().expect("the topics");
         for (state, name) in self.states.iter_mut().zip(NAMES) {
             let found = if there.iter().any(|other| other == name) { State::There } else { State::Gone };
-            assert!(*state == State::InDoubt || *state == found, "{name} should be {state:?}, is {found:?}");
+            assert!(*state == State::Unknown || *state == found, "{name} should be {state:?}, is {found:?}");
             *state = found;
         }
     }

@@ -14,7 +14,7 @@ use crate::groups::{GROUP, broker};
 const RESOURCE_GROUP: i8 = 32;
 const SET: i8 = 0;
 const DELETE: i8 = 1;
-/// `config_source` of what was set for the group, and of a default.
+/// `config_source` of a group's own setting, and of a default.
 const OF_GROUP: i8 = 8;
 const DEFAULT: i8 = 5;
 const SESSION_TIMEOUT: &str = "consumer.session.timeout.ms";
@@ -45,7 +45,7 @@ fn alter(
     (ErrorCode::from(answer.error_code), message)
 }
 
-/// The session time-out with its source, and how many keys were described.
+/// The session timeout with its source, and the number of described keys.
 fn describe(client: &mut Client, group: &str) -> (String, i8, usize) {
     let resource = DescribeConfigsResource {
         resource_type: RESOURCE_GROUP,
@@ -76,7 +76,7 @@ fn a_groups_values_are_set_described_kept_and_forgotten() {
     assert_eq!(describe(&mut client, GROUP).1, DEFAULT);
 }
 
-/// AlterConfigs replaces all that was set before.
+/// AlterConfigs replaces all earlier settings.
 fn replace(client: &mut Client, name: &str, value: &str) -> ErrorCode {
     let config = alter_configs_request::AlterableConfig {
         name: name.into(),

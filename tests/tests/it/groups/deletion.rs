@@ -1,4 +1,4 @@
-//! Groups and offsets that are deleted: what may go goes, stays away over a restart, and what may not says why.
+//! Deletion of groups and offsets: allowed ones stay deleted over a restart, and others are refused with a reason.
 
 use mainstem_tests::broker::Setup;
 use mainstem_tests::client::Client;
@@ -89,7 +89,7 @@ fn offsets_that_no_client_reads_go_and_others_say_why_they_stay() {
     let mut client = broker.connect();
     assert_eq!(client.committed(GROUP, TOPIC, 0).unwrap(), -1);
     assert_eq!(client.committed(GROUP, TOPIC, 1).unwrap(), 11);
-    // Only unknown partitions, of a group that is there.
+    // Only unknown partitions, of an existing group.
     let (error, partitions) = delete_offsets(&mut client, &[("nowhere", &[3])]);
     let unknown = ("nowhere".to_owned(), 3, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
     assert_eq!((error, partitions), (ErrorCode::NONE, vec![unknown]));

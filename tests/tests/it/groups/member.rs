@@ -32,12 +32,12 @@ pub(crate) struct Member {
     pub(crate) protocol: &'static str,
 }
 
-/// What a join was answered.
+/// The answer to a join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Joined {
     pub(crate) error: ErrorCode,
     pub(crate) leader: String,
-    /// Ids of all members; only the leader gets them.
+    /// The ids of all members; only the leader gets them.
     pub(crate) members: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl Member {
         Member { instance: Some(instance.to_owned()), ..Member::new(broker) }
     }
 
-    /// Asks for an id (KIP-394) if it has none, so that the next join does not come back at once.
+    /// Asks for an id (KIP-394) if it has none. The next join then waits for the rebalance.
     pub(crate) fn ask_for_id(&mut self) {
         if self.id.is_empty() && self.instance.is_none() {
             self.send_join();
@@ -66,7 +66,7 @@ impl Member {
         }
     }
 
-    /// Sends a join and does not wait.
+    /// Sends a join without waiting.
     pub(crate) fn send_join(&mut self) {
         let protocol = JoinGroupRequestProtocol {
             name: self.protocol.into(),
@@ -105,7 +105,7 @@ impl Member {
         self.joined()
     }
 
-    /// Joins an empty group, and has as much time pass as that takes.
+    /// Joins an empty group, and advances the clock by the initial delay of the rebalance.
     pub(crate) fn join_at(&mut self, clock: &ManualClock) -> Joined {
         self.ask_for_id();
         self.send_join();
@@ -113,7 +113,7 @@ impl Member {
         self.joined()
     }
 
-    /// Sends a sync; the leader gives each member its id as its assignment.
+    /// Sends a sync. The leader assigns each member its id.
     pub(crate) fn send_sync(&mut self, members: &[String]) {
         let assignments = members.iter().map(|id| SyncGroupRequestAssignment {
             member_id: id.clone().into(),
@@ -183,13 +183,13 @@ impl Member {
     }
 }
 
-/// A stable group of these members, of which the first leads.
+/// Makes a stable group of these members, with the first as leader.
 pub(crate) fn assemble(members: &mut [Member]) {
     members[0].join();
     share_out(members);
 }
 
-/// The same where the test lets the time pass, without which the first join into an empty group is not answered.
+/// The same with a clock that the test advances: without that the first join into an empty group gets no answer.
 pub(crate) fn assemble_at(clock: &ManualClock, members: &mut [Member]) {
     members[0].join_at(clock);
     share_out(members);
@@ -198,7 +198,7 @@ pub(crate) fn assemble_at(clock: &ManualClock, members: &mut [Member]) {
 fn share_out(members: &mut [Member]) {
     let (leader, followers) = members.split_first_mut().unwrap();
     for count in 0..followers.len() {
-        // Each newcomer makes all others join again.
+        // Each new member makes all others join again.
         let (known, new) = followers.split_at_mut(count);
         new[0].ask_for_id();
         new[0].send_join();
@@ -220,7 +220,7 @@ fn share_out(members: &mut [Member]) {
     }
 }
 
-/// Waits until the group has so many members, those included that wait in their join.
+/// Waits until the group has so many members, including those that wait for their join.
 pub(crate) fn wait_until_known(member: &mut Member, count: usize) {
     mainstem_tests::wait::eventually("members to be known", || {
         (describe(&mut member.client).1.len() == count).then_some(())

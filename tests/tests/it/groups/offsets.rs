@@ -1,4 +1,4 @@
-//! Offsets: all of a group, of several groups at once, and those whose time is over.
+//! Offsets: all of a group, of several groups at once, and expired ones.
 
 use std::time::Duration;
 
@@ -67,10 +67,10 @@ fn all_offsets_of_a_group_are_reported_in_every_version() {
 const KEPT_MS: i64 = 5_000;
 const KEPT: Duration = Duration::from_millis(KEPT_MS as u64);
 
-/// At least one look for offsets whose time is over (`offsets.retention.check.interval.ms`).
+/// The time for at least one check for expired offsets (`offsets.retention.check.interval.ms`).
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Commits an offset of partition 0 with a time to keep it, which versions 2 to 4 have.
+/// Commits an offset of partition 0 with a retention time, which versions 2 to 4 have.
 fn commit_for(client: &mut Client, group: &str, retention_time_ms: i64) {
     let partition = OffsetCommitRequestPartition {
         partition_index: 0,

@@ -1,4 +1,4 @@
-//! A broker that is killed or stopped brings its groups back, and members go on.
+//! A broker that is killed or stopped restores its groups, and members continue.
 
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_wire::ErrorCode;
@@ -49,7 +49,7 @@ fn a_rebalance_goes_on_after_a_kill() {
     broker.kill();
     broker.start_again();
     reconnect(&broker, &mut members);
-    // The newcomer was never part of a generation: it begins anew.
+    // The new member was never part of a generation: it begins without an id again.
     let mut third = Member::new(&broker);
     third.ask_for_id();
     third.send_join();

@@ -37,7 +37,7 @@ fn a_fenced_static_member_cannot_join_by_its_old_id() {
     assert_eq!(old.joined().error, ErrorCode::FENCED_INSTANCE_ID);
     old.send_sync(&[]);
     assert_eq!(old.synced(), Err(ErrorCode::FENCED_INSTANCE_ID));
-    let mut stranger = Member { id: "missing".to_owned(), ..Member::with_instance(&broker, "three") };
-    stranger.send_join();
-    assert_eq!(stranger.joined().error, ErrorCode::UNKNOWN_MEMBER_ID);
+    let mut unknown = Member { id: "missing".to_owned(), ..Member::with_instance(&broker, "three") };
+    unknown.send_join();
+    assert_eq!(unknown.joined().error, ErrorCode::UNKNOWN_MEMBER_ID);
 }

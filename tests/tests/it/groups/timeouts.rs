@@ -1,4 +1,4 @@
-//! Members that fall silent, and members that do not come to a rebalance.
+//! Members that fall silent, and members that miss a rebalance.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use mainstem_wire::ErrorCode;
 use crate::groups::broker_at;
 use crate::groups::member::{LONG_MS, Member, assemble_at, describe, wait_until_known};
 
-/// Kafka's least (`group.min.session.timeout.ms`).
+/// Kafka's minimum (`group.min.session.timeout.ms`).
 const SESSION: Duration = Duration::from_secs(6);
 
 /// Less than a session.
@@ -49,7 +49,7 @@ fn heartbeats_keep_a_member_beyond_its_session() {
     }
     let mut client = broker.connect();
     clock.advance(SESSION);
-    // A heartbeat would begin another session, if it came before the end of this one was seen.
+    // A heartbeat before its session ends would begin another one, so that the check asks another member.
     eventually("it to be dropped without", || (describe(&mut client).0 == "Empty").then_some(()));
     assert_eq!(members[0].heartbeat(), ErrorCode::UNKNOWN_MEMBER_ID);
 }
@@ -68,7 +68,11 @@ fn a_rebalance_does_not_wait_longer_than_its_time_for_a_member() {
     new.send_join();
     wait_until_known(absent, 2);
     clock.advance(REBALANCE - Duration::from_millis(1));
-    assert_eq!(absent.heartbeat(), ErrorCode::REBALANCE_IN_PROGRESS, "told, but it does not come");
+    assert_eq!(
+        absent.heartbeat(),
+        ErrorCode::REBALANCE_IN_PROGRESS,
+        "it knows of the rebalance, but does not join"
+    );
     clock.advance(Duration::from_millis(1));
     let joined = new.joined();
     assert_eq!((joined.error, joined.members), (ErrorCode::NONE, vec![new.id.clone()]));

@@ -20,9 +20,9 @@ const KEYS: usize = 50;
 const VALUE_BYTES: usize = 4_000;
 const SEGMENT_BYTES: u64 = 1 << 20;
 const MOVES: usize = 6;
-/// What is written between two moves, and behind the last one: several segments.
+/// Records between two moves, and behind the last one: several segments.
 const RECORDS_BETWEEN: usize = 800;
-/// Between two records of a producer, so that a copy can overtake them.
+/// The pause between two records of a producer, so that a copy can overtake them.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The number of the last record of each key, by `PRODUCER KEY`.
@@ -37,7 +37,7 @@ fn record(producer: usize, number: usize) -> Vec<u8> {
     builder.build().unwrap()
 }
 
-/// Writes until it is over; each record is acknowledged, at the first try.
+/// Writes until `over`; each record is acknowledged at the first attempt.
 fn write(client: &mut Client, producer: usize, written: &AtomicUsize, over: &AtomicBool) -> Last {
     let (mut last, mut before) = (Last::new(), -1);
     for number in 0.. {
@@ -55,7 +55,7 @@ fn write(client: &mut Client, producer: usize, written: &AtomicUsize, over: &Ato
     last
 }
 
-/// The number of the last record of each key that is there, and how many records there are.
+/// The number of the last existing record of each key, and the number of records.
 fn read(client: &mut Client) -> (Last, usize) {
     let records = client.read_all(TOPIC, 0, 0).unwrap();
     assert!(records.is_sorted_by_key(|record| record.offset));
@@ -71,7 +71,7 @@ fn read(client: &mut Client) -> (Last, usize) {
 fn log_bytes(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).unwrap().flatten();
     let logs = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(".log"));
-    // A file may go while they are counted.
+    // A file may disappear while they are counted.
     logs.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
 }
 
@@ -89,7 +89,8 @@ fn wait_for_more(written: &AtomicUsize) {
     eventually("more records", || (written.load(Ordering::Acquire) >= until).then_some(()));
 }
 
-/// Moves the partition to and fro under two producers; what was written last, how many records, and where it is.
+/// Moves the partition back and forth under two producers. Returns the last record of each key, the number of records, and the directory
+/// of the partition.
 fn move_under_producers(broker: &Broker, client: &mut Client) -> (Last, usize, usize) {
     let (over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     let from = place(&client.log_dirs().unwrap(), 0);
@@ -129,7 +130,7 @@ fn a_compacted_partition_moves_under_producers_and_goes_on_being_compacted() {
     ];
     client.create_topic(TOPIC, 1, &configs).unwrap();
     let (last, written, rank) = move_under_producers(&broker, &mut client);
-    // What was written behind the last move alone is more than is left.
+    // The records behind the last move alone are larger than the log now.
     let dir = broker.log_dir(rank).join(format!("{TOPIC}-0"));
     eventually("the log to shrink", || (log_bytes(&dir) < 3 * SEGMENT_BYTES).then_some(()));
     for restart in [false, true] {

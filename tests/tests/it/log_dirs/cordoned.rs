@@ -41,7 +41,7 @@ fn a_cordoned_directory_takes_no_new_partitions() {
     let (mut broker, mut client) = broker_with_topic("cordoned", 2);
     assert_eq!(alter(&mut client, "/elsewhere"), ErrorCode::INVALID_REQUEST);
     cordon(&mut client, &broker, &[1]);
-    // The controller learns it a moment later.
+    // The controller learns of it a moment later.
     let mut created = 0..;
     eventually("new partitions stay out of it", || {
         let topic = format!("cordoned-{}", created.next().unwrap());

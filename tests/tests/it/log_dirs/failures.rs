@@ -14,15 +14,15 @@ use super::{TOPIC, broker_with_topic, logged, partitions_in, place, produce};
 
 const STORAGE: ErrorCode = ErrorCode::KAFKA_STORAGE_ERROR;
 
-/// What Metadata tells of a partition of [`TOPIC`]: leader and offline replicas.
-fn told(client: &mut Client, partition: usize) -> (i32, Vec<i32>) {
+/// The leader and the offline replicas of a partition of [`TOPIC`], by Metadata.
+fn leader_and_offline(client: &mut Client, partition: usize) -> (i32, Vec<i32>) {
     let topics = vec![MetadataRequestTopic { name: Some(TOPIC.into()), ..Default::default() }];
     let response = client.call(&MetadataRequest { topics: Some(topics), ..Default::default() }, 12);
-    let told = &response.topics[0].partitions[partition];
-    (told.leader_id, told.offline_replicas.clone())
+    let found = &response.topics[0].partitions[partition];
+    (found.leader_id, found.offline_replicas.clone())
 }
 
-/// Writes to a partition until the broker refuses, which it does for good.
+/// Writes to a partition until the broker refuses, which it does for good. Returns the number of records written.
 fn write_until_refused(client: &mut Client, partition: i32) -> usize {
     let mut written = 0;
     let error = loop {
@@ -47,18 +47,20 @@ fn a_directory_that_cannot_be_written_to_is_offline_and_the_other_serves() {
     for _ in 0..300 {
         produce(&mut client, lost[0], 1000);
     }
-    let (node, none) = (told(&mut client, 0).0, vec![]);
+    let (node, none) = (leader_and_offline(&mut client, 0).0, vec![]);
     broker.limit_files(310_000);
     let written = 300 + write_until_refused(&mut client, lost[0]);
 
     for partition in &lost {
-        eventually("it has no leader", || (told(&mut client, *partition as usize).0 == -1).then_some(()));
-        assert_eq!(told(&mut client, *partition as usize), (-1, vec![node]));
+        eventually("it has no leader", || {
+            (leader_and_offline(&mut client, *partition as usize).0 == -1).then_some(())
+        });
+        assert_eq!(leader_and_offline(&mut client, *partition as usize), (-1, vec![node]));
         assert_eq!(refusal(client.produce(TOPIC, *partition, 1, &batch(&[b"x"]))), STORAGE);
         assert_eq!(refusal(client.fetch(TOPIC, *partition, 0)), STORAGE);
     }
     for partition in &kept {
-        assert_eq!(told(&mut client, *partition as usize), (node, none.clone()));
+        assert_eq!(leader_and_offline(&mut client, *partition as usize), (node, none.clone()));
         produce(&mut client, *partition, 100);
         assert_eq!(client.read_all(TOPIC, *partition, 0).unwrap().len(), 2);
     }
@@ -73,7 +75,7 @@ fn a_directory_that_cannot_be_written_to_is_offline_and_the_other_serves() {
     client.create_topic("other", 3, &[]).unwrap();
     assert_eq!(client.log_dirs().unwrap()[0].replicas.len(), 5, "new partitions go where it works");
 
-    // Repaired, all is there.
+    // After a repair all records are there.
     broker.stop();
     assert!(!broker.log_dir(1).join(".kafka_cleanshutdown").exists());
     assert!(broker.log_dir(0).join(".kafka_cleanshutdown").exists(), "the other one was left in order");
@@ -102,7 +104,7 @@ fn a_directory_that_cannot_be_opened_is_offline_until_it_can() {
         let is_lost = lost.contains(&partition);
         let result = client.produce(TOPIC, partition, -1, &batch(&[b"x"]));
         assert_eq!(result.is_err(), is_lost, "partition {partition}: {result:?}");
-        assert_eq!(told(&mut client, partition as usize).0 == -1, is_lost);
+        assert_eq!(leader_and_offline(&mut client, partition as usize).0 == -1, is_lost);
     }
     let dirs = client.log_dirs().unwrap();
     assert_eq!((dirs.len(), dirs[1].error, &dirs[1].path), (2, STORAGE, &dir));
@@ -122,7 +124,7 @@ fn a_directory_that_cannot_be_opened_is_offline_until_it_can() {
     broker.assert_healthy();
 }
 
-/// Starts a broker that has to refuse; what it says.
+/// Starts a broker that has to refuse. Returns its message.
 fn refused(broker: &Broker) -> String {
     let (status, said) = broker.start_another("127.0.0.1:0", &broker.data_dir());
     assert!(!status.success());
@@ -146,7 +148,7 @@ fn no_broker_starts_without_the_metadata_or_on_a_directory_twice() {
     let said = refused(&broker);
     assert!(said.contains(&first.display().to_string()) && said.contains("log.dirs"), "{said}");
     restore(&first);
-    // A copy of a directory is not another one.
+    // A copy of a directory counts as the same one.
     let properties = fs::read(second.join("meta.properties")).unwrap();
     fs::copy(first.join("meta.properties"), second.join("meta.properties")).unwrap();
     let said = refused(&broker);
@@ -163,7 +165,7 @@ fn a_broker_whose_metadata_cannot_be_written_stops_and_says_why() {
     client.create_topic(TOPIC, 600, &[]).unwrap();
     let metadata = broker.log_dir(0).join("__cluster_metadata-0/00000000000000000000.log");
     broker.limit_files(fs::metadata(&metadata).unwrap().len());
-    // It may be gone before it has answered.
+    // The broker may be gone before it has answered.
     let refused = client.create_topic("other", 1, &[]);
     assert!(matches!(refused, Err(Failure::Refused(STORAGE) | Failure::Connection(_))), "{refused:?}");
     let status = broker.wait_for_end();

@@ -20,7 +20,7 @@ use mainstem_wire::messages::incremental_alter_configs_request::{
 use super::{TOPIC, broker_with_topic, logged, place, produce};
 
 const RATE: &str = "replica.alter.log.dirs.io.max.bytes.per.second";
-/// Of moves that are looked at while they are on their way: what they move takes far longer than a busy machine keeps a look waiting.
+/// The rate of moves that are observed on their way: they take far longer than a busy machine delays a look.
 const SLOW: &str = "250000";
 
 /// Moves under a writer and a reader.
@@ -40,7 +40,7 @@ fn wait_for_move(client: &mut Client, partition: i32, rank: usize) {
     });
 }
 
-/// Directories of a partition, whatever they are called.
+/// Directories of a partition, under any name.
 fn names(dir: &Path, partition: i32) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     entries.filter(|name| name.starts_with(&format!("{TOPIC}-{partition}"))).collect()
@@ -114,8 +114,8 @@ fn nothing_stands_still_while_a_partition_moves() {
     broker.assert_healthy();
 }
 
-/// Writes until it is over; how many records. Each is acknowledged, at the first try. A move on a slow disk gets to the end of what is
-/// written meanwhile.
+/// Writes until `over`. Returns the number of records; each is acknowledged at the first attempt. So a move on a slow
+/// disk gets to the end of what is written meanwhile.
 fn write(client: &mut Client, acks: i16, over: &AtomicBool) -> usize {
     let (mut count, mut last) = (0, -1);
     while !over.load(Ordering::Acquire) {
@@ -129,7 +129,7 @@ fn write(client: &mut Client, acks: i16, over: &AtomicBool) -> usize {
     count
 }
 
-/// Reads until it is over, by long polls.
+/// Reads until `over`, by long polls.
 fn read(client: &mut Client, over: &AtomicBool) -> Vec<ReadRecord> {
     let mut read: Vec<ReadRecord> = Vec::new();
     while !over.load(Ordering::Acquire) {
@@ -166,11 +166,11 @@ fn a_move_can_be_watched_taken_back_and_survives_a_kill() {
     };
     let (size, lag) = begin(&mut client, broker.log_dir(1 - from));
     assert!(size < 4_000_000 && lag > 0, "{size} bytes, {lag} behind");
-    // Back to where it is.
+    // Back to the directory where it is.
     client.move_partition(TOPIC, 0, &broker.log_dir(from)).unwrap();
     eventually("the copy is gone", || names(&broker.log_dir(1 - from), 0).is_empty().then_some(()));
     assert_eq!(place(&client.log_dirs().unwrap(), 0), from);
-    // A kill on the way: it begins anew.
+    // A kill on the way: the move begins again.
     begin(&mut client, broker.log_dir(1 - from));
     broker.kill();
     broker.start_again();

@@ -1,4 +1,4 @@
-//! Where partitions are put, and found again.
+//! Placement of partitions, and finding them again.
 
 use std::fs;
 
@@ -103,7 +103,7 @@ fn a_stray_stays() {
     let names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
     let is_stray = |name: &&String| name.starts_with("unknown-0.") && name.ends_with("-stray");
     assert_eq!(names.iter().filter(is_stray).count(), 1, "{names:?}");
-    // Each start says so in one line, and the metrics do.
+    // Each start logs it in one line, and the metrics show it.
     let log = broker.log();
     let said = log.lines().filter(|line| line.contains("mainstem log strays") && line.contains("data-1"));
     assert_eq!(said.count(), 2, "{log}");

@@ -11,11 +11,11 @@ use mainstem_wire::{ApiKey, ErrorCode};
 
 use super::sensible::in_every_version;
 
-/// Any value of a code in a filter.
+/// The code for any value in a filter.
 const ANY: i8 = 1;
 const SCRAM_SHA_256: i8 = 1;
 
-/// Checks all and says which.
+/// Checks all and returns their keys.
 pub(crate) fn check_all(client: &mut Client) -> [ApiKey; 4] {
     let disabled = ErrorCode::SECURITY_DISABLED.code();
     let describe = |_| DescribeAclsRequest {

@@ -22,7 +22,7 @@ const BROKER_ID_NOT_REGISTERED: i16 = 102;
 const UNSUPPORTED_VERSION: i16 = 35;
 const INCONSISTENT_CLUSTER_ID: i16 = 104;
 
-/// Checks all and says which.
+/// Checks all and returns their keys.
 pub(crate) fn check_all(client: &mut Client) -> Vec<ApiKey> {
     client.create_topic(TOPIC, 2, &[]).unwrap();
     vec![
@@ -170,7 +170,7 @@ fn list_partition_reassignments(client: &mut Client) -> ApiKey {
     })
 }
 
-/// There is no other node that could be forgotten.
+/// No other node exists that could be unregistered.
 fn unregister_broker(client: &mut Client) -> ApiKey {
     use unregister_broker_request::UnregisterBrokerRequest;
     let request = |_| UnregisterBrokerRequest { broker_id: 7, ..Default::default() };
@@ -179,7 +179,7 @@ fn unregister_broker(client: &mut Client) -> ApiKey {
     })
 }
 
-/// Voters are configured, and stay as they are: what Kafka answers with `controller.quorum.voters`.
+/// Voters are configured, and stay as they are: Kafka answers so with `controller.quorum.voters`.
 fn add_raft_voter(client: &mut Client) -> ApiKey {
     use add_raft_voter_request::{AddRaftVoterRequest, Listener};
     let request = |cluster_id: Option<&'static str>| {

@@ -11,12 +11,12 @@ use mainstem_wire::messages::list_groups_request::ListGroupsRequest;
 use mainstem_wire::messages::sync_group_request::{SyncGroupRequest, SyncGroupRequestAssignment};
 use mainstem_wire::{ApiKey, ErrorCode};
 
-/// A version of an API that has fewer of them than JoinGroup.
+/// The version of an API with fewer versions than JoinGroup.
 fn nearest(api: ApiKey, version: i16) -> i16 {
     version.min(*api.versions().end())
 }
 
-/// Checks all and says which.
+/// Checks all and returns their keys.
 pub(crate) fn check_all(client: &mut Client) -> [ApiKey; 8] {
     for version in ApiKey::JoinGroup.versions() {
         check(client, &format!("group-{version}"), version);
@@ -37,7 +37,7 @@ pub(crate) fn check_all(client: &mut Client) -> [ApiKey; 8] {
     ]
 }
 
-/// A consumer group of one member, which subscribes to a topic that is not there.
+/// A consumer group of one member, which subscribes to a topic that does not exist.
 fn check_consumer(client: &mut Client, group: &str, version: i16) {
     let mut request = ConsumerGroupHeartbeatRequest {
         group_id: group.into(),
@@ -88,7 +88,7 @@ fn check(client: &mut Client, group: &str, version: i16) {
     leave(client, group, &member, nearest(ApiKey::LeaveGroup, version));
 }
 
-/// Joins as the only member; its id and the generation.
+/// Joins as the only member. Returns its id and the generation.
 fn join(client: &mut Client, group: &str, version: i16) -> (String, i32) {
     let mut member = String::new();
     loop {

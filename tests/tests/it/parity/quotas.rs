@@ -1,4 +1,4 @@
-//! A request that succeeds, for the APIs of client quotas, of telemetry, and of what tools ask beside them.
+//! A request that succeeds, for the APIs of client quotas, of telemetry, and others that tools use.
 
 use mainstem_tests::client::Client;
 use mainstem_wire::messages::alter_client_quotas_request::{
@@ -14,7 +14,7 @@ use mainstem_wire::{ApiKey, ErrorCode, Uuid};
 
 use crate::parity::sensible::in_every_version;
 
-/// Checks all and says which.
+/// Checks all and returns their keys.
 pub(crate) fn check_all(client: &mut Client) -> [ApiKey; 5] {
     let alter = |version: i16| AlterClientQuotasRequest {
         entries: vec![EntryData {

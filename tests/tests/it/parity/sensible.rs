@@ -19,7 +19,7 @@ const TOPIC: &str = "topic";
 const GROUP: &str = "offsets";
 const TIMEOUT_MS: i32 = 10_000;
 
-/// Sends a request in every version of its API and has the response judged.
+/// Sends a request in every version of its API and checks each response.
 pub(crate) fn in_every_version<'q, R: Request<'q>>(
     client: &mut Client,
     request: impl Fn(i16) -> R,
@@ -32,7 +32,7 @@ pub(crate) fn in_every_version<'q, R: Request<'q>>(
     R::KEY
 }
 
-/// Checks all and says which.
+/// Checks all and returns their keys.
 pub(crate) fn check_all(client: &mut Client) -> Vec<ApiKey> {
     let create = create_topics(client);
     let id = client.create_topic(TOPIC, 3, &[]).unwrap();
@@ -399,7 +399,7 @@ fn changes(client: &mut Client) -> [ApiKey; 2] {
             }
         }
     };
-    // Version 1 has deleted what version 2 is to delete.
+    // Version 1 has deleted the topic of version 2.
     let deleted = in_every_version(client, delete, |response, version| {
         let expected = if version == 2 { 3 } else { 0 };
         assert_eq!(response.responses[0].error_code, expected, "v{version}");
@@ -407,7 +407,7 @@ fn changes(client: &mut Client) -> [ApiKey; 2] {
     [grown, deleted]
 }
 
-/// Out of place at a listener without SASL.
+/// Requests of SASL, which a listener without SASL refuses.
 fn authentication(client: &mut Client) -> [ApiKey; 2] {
     use sasl_authenticate_request::SaslAuthenticateRequest;
     use sasl_handshake_request::SaslHandshakeRequest;

@@ -64,7 +64,7 @@ fn add(version: i16, id: &str, producer_id: i64) -> AddPartitionsToTxnRequest<'s
     AddPartitionsToTxnRequest { transactions: vec![transaction], ..Default::default() }
 }
 
-/// Checks all and says which.
+/// Checks all and returns their keys.
 pub(crate) fn check_all(client: &mut Client) -> [ApiKey; 7] {
     client.create_topic(TOPIC, 1, &[]).expect("a topic");
     let find =

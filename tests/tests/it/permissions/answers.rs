@@ -1,6 +1,6 @@
-//! What of an answer is compared: everything that tells a principal something, without what is another each time.
+//! The parts of an answer that are compared: all that a principal can learn from it, without values that differ in each run.
 //!
-//! Answers are read as `{:?}` prints them, so that no API needs code of its own.
+//! Answers are parsed from their `{:?}` text, so that no API needs code of its own.
 
 use std::fmt::Write as _;
 use std::iter::Peekable;
@@ -10,7 +10,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 use crate::permissions::names::{Ids, NO_TOPIC};
 
-/// Fields that differ from run to run, or by what no rule is about.
+/// Fields that differ in each run, or that no rule affects.
 const PASSED_OVER: &[&str] = &[
     "throttle_time_ms",
     "error_message",
@@ -73,7 +73,7 @@ const PASSED_OVER: &[&str] = &[
     "generation_id",
 ];
 
-/// Of these lists only how many there are counts, as "some" or none: what is in them is the release's.
+/// Lists that are compared as "some" or none: their contents depend on the release.
 const ONLY_WHETHER: &[&str] =
     &["configs", "api_keys", "supported_features", "finalized_features", "current_voters"];
 
@@ -107,7 +107,7 @@ enum Value {
     Scalar(String),
 }
 
-/// An answer in one line. Lists are in the order of what is in them, as Kafka walks hash tables.
+/// An answer in one line. Lists are sorted by their elements, as Kafka walks hash tables.
 pub(crate) fn essence(debug: &str, ids: &Ids) -> String {
     let mut reader = Reader { rest: debug.chars().peekable() };
     let value = reader.value();
@@ -115,7 +115,7 @@ pub(crate) fn essence(debug: &str, ids: &Ids) -> String {
     if essence.is_empty() { "ok".to_owned() } else { essence }
 }
 
-/// Empty where nothing is worth a word.
+/// The text of a value; empty where it has nothing of interest.
 fn write(value: &Value, ids: &Ids) -> String {
     match value {
         Value::Scalar(text) => scalar(text, ids),
@@ -155,7 +155,7 @@ fn field(name: &str, value: &Value, ids: &Ids) -> Option<String> {
             let text = write(value, ids);
             let is_name = text.starts_with(['"', '#']);
             match text.as_str() {
-                // Of internal topics, and of such as are only tried.
+                // Internal topics, and topics that are only validated.
                 "" | "#another" => None,
                 _ if is_name => Some(
                     text.strip_prefix('"')
@@ -179,7 +179,7 @@ fn operations(bits: i32) -> String {
     named.map(|(_, name)| *name).collect::<Vec<_>>().join("+")
 }
 
-/// Defaults are nothing.
+/// The text of a scalar; defaults are left out.
 fn scalar(text: &str, ids: &Ids) -> String {
     if let Some((name, _)) = ids.topics.iter().find(|(_, id)| id.to_string() == text) {
         return format!("#{name}");

@@ -1,5 +1,5 @@
-//! The resources that principals ask for: of each kind one that is there and one that is missing, of those that their
-//! rules are about and of others.
+//! The resources that principals ask for: of each kind an existing and a missing one, of those with rules and of
+//! others.
 
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::batch;
@@ -8,26 +8,26 @@ use mainstem_wire::Uuid;
 use mainstem_wire::messages::find_coordinator_request::FindCoordinatorRequest;
 use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 
-/// Topics that rules are about.
+/// Topics with rules.
 pub(crate) const MY_TOPICS: [&str; 3] = ["t-mine", "t-mine-missing", "t-mine-new"];
 /// Topics of requests. `User:*` may read the public one.
 pub(crate) const TOPICS: [&str; 5] = ["t-mine", "t-other", PUBLIC, "t-mine-missing", "t-other-missing"];
-/// The topic that everybody may read.
+/// The topic that all users may read.
 pub(crate) const PUBLIC: &str = "t-public";
 /// Topics that come and go.
 pub(crate) const NEW_TOPICS: [&str; 2] = ["t-mine-new", "t-other-new"];
 
-/// Groups that rules are about.
+/// Groups with rules.
 pub(crate) const MY_GROUPS: [&str; 2] = ["g-mine", "g-mine-missing"];
 /// Groups of requests.
 pub(crate) const GROUPS: [&str; 4] = ["g-mine", "g-other", "g-mine-missing", "g-other-missing"];
 
-/// Transactional ids that rules are about.
+/// Transactional ids with rules.
 pub(crate) const MY_TRANSACTIONS: [&str; 2] = ["x-mine", "x-mine-missing"];
 /// Transactional ids of requests.
 pub(crate) const TRANSACTIONS: [&str; 4] = ["x-mine", "x-other", "x-mine-missing", "x-other-missing"];
 
-/// What all names of rules begin with, by kind.
+/// The prefixes of all names with rules, by kind.
 pub(crate) const MY_PREFIXES: [&str; 3] = ["t-mine", "g-mine", "x-mine"];
 
 /// The ids of the topics that stay.
@@ -40,13 +40,13 @@ pub(crate) struct Ids {
 pub(crate) const NO_TOPIC: Uuid = Uuid([7; 16]);
 
 impl Ids {
-    /// The ids that requests name: those of the topics that are there, and one of none.
+    /// The ids in requests: those of existing topics, and one of none.
     pub(crate) fn asked(&self) -> impl Iterator<Item = Uuid> + '_ {
         self.topics.iter().map(|(_, id)| *id).chain([NO_TOPIC])
     }
 }
 
-/// Creates what is there in all of the test.
+/// Creates the resources that exist in all of the test.
 pub(crate) fn create_all(root: &mut Client) -> Ids {
     let mut ids = Ids::default();
     for name in ["t-mine", "t-other", PUBLIC] {
@@ -81,8 +81,8 @@ pub(crate) fn create_all(root: &mut Client) -> Ids {
     ids
 }
 
-/// Has a topic there, whatever was done to it before.
+/// Makes sure that a topic exists.
 pub(crate) fn ensure_topic(root: &mut Client, name: &str) {
-    // It may be there already, and that is well.
+    // The topic may exist already.
     let _ = root.create_topic(name, 1, &[]);
 }

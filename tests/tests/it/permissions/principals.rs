@@ -1,4 +1,4 @@
-//! The principals, by what their rules are.
+//! The principals, by their rules.
 
 use mainstem_tests::client::Client;
 use mainstem_tests::wait::eventually;
@@ -9,7 +9,7 @@ use crate::permissions::names::{MY_GROUPS, MY_PREFIXES, MY_TOPICS, MY_TRANSACTIO
 
 /// The super user.
 pub(crate) const ROOT: &str = "root";
-/// Of all users.
+/// The password of all users.
 pub(crate) const PASSWORD: &str = "a-password";
 
 /// Rules of one principal are created in one request; Kafka takes at most 10,000 records in one.
@@ -17,7 +17,7 @@ const RULES_AT_ONCE: usize = 500;
 
 const CLUSTER_NAME: &str = "kafka-cluster";
 
-/// A principal whose rules are those of its name.
+/// A principal whose name describes its rules.
 pub(crate) struct Principal {
     pub(crate) user: String,
     pub(crate) name: String,
@@ -74,7 +74,7 @@ pub(crate) struct Rule {
     permission: Permission,
     operation: i8,
     host: &'static str,
-    /// As it is written in the rule; the principal's own otherwise.
+    /// The principal in the rule; none is the rule's own principal.
     principal: Option<&'static str>,
 }
 
@@ -88,7 +88,7 @@ impl Kind {
         }
     }
 
-    /// What may be done to it.
+    /// The operations of resources of this kind.
     fn operations(self) -> &'static [i8] {
         match self {
             Kind::Topic => &[2, 3, 4, 5, 6, 7, 8, 10, 11],
@@ -107,7 +107,7 @@ impl Kind {
         }
     }
 
-    /// What a rule names for all of them; of clusters there is only one name.
+    /// The resource name in a rule for all of them; clusters have only one name.
     fn wildcard(self) -> &'static str {
         if self == Kind::Cluster { CLUSTER_NAME } else { "*" }
     }
@@ -157,12 +157,12 @@ impl Rule {
     }
 }
 
-/// All of each kind, by a function of the kind.
+/// The rules of a function for each kind.
 fn of_each_kind<R: IntoIterator<Item = Rule>>(rules: impl Fn(Kind) -> R) -> Vec<Rule> {
     KINDS.into_iter().flat_map(rules).collect()
 }
 
-/// One operation on what is mine.
+/// Rules of one operation for the kind's own resources.
 fn mine(permission: Permission, operation: i8, kind: Kind) -> Vec<Rule> {
     kind.mine().iter().map(|name| Rule::new(permission, operation, kind, name)).collect()
 }
@@ -176,7 +176,7 @@ fn with(mut rules: Vec<Rule>, more: Vec<Rule>) -> Vec<Rule> {
     rules
 }
 
-/// All of them, with users.
+/// All principals, with users.
 pub(crate) fn all() -> Vec<Principal> {
     let mut all = shapes();
     for kind in KINDS {
@@ -195,7 +195,7 @@ pub(crate) fn all() -> Vec<Principal> {
     all
 }
 
-/// Those whose rules are all about what is mine: what no rule concerns is there to be asked for.
+/// Principals whose rules are about their own resources alone. Other resources have no rules, so that the default for those applies.
 pub(crate) fn of_few_rules() -> Vec<Principal> {
     let mut few = all();
     few.retain(|principal| principal.rules.iter().all(Rule::is_about_mine));
@@ -207,10 +207,10 @@ pub(crate) fn of_few_rules() -> Vec<Principal> {
     few
 }
 
-/// Above all other users.
+/// The first number of denied users, above all others.
 const FIRST_DENIED: usize = 1000;
 
-/// Each way in which a rule can be written, for all operations at once.
+/// Each form of a rule, for all operations at once.
 fn shapes() -> Vec<Principal> {
     use Permission::{Allow, Deny};
     let literal = || of_each_kind(|kind| mine(Allow, ALL, kind));
@@ -260,7 +260,7 @@ pub(crate) fn jaas() -> String {
     text + ";"
 }
 
-/// Names of principals, those of one kind of rule in one: "only Topic Read+Write", "not Group (each)".
+/// Names of principals in one text, with those of one kind of rule together: "only Topic Read+Write", "not Group (each)".
 pub(crate) fn summary(names: &[&str]) -> String {
     let mut summary: Vec<String> =
         names.iter().filter(|name| split(name).is_none()).map(|name| (*name).to_owned()).collect();
@@ -285,7 +285,7 @@ fn split(name: &str) -> Option<(&str, &str)> {
     is_of_one.then(|| name.rsplit_once(' ')).flatten()
 }
 
-/// Creates the rules, and waits until they count.
+/// Creates the rules, and waits until they are in effect.
 pub(crate) fn create_rules(root: &mut Client, principals: &[Principal]) {
     let everybody = Rule::new(Permission::Allow, READ, Kind::Topic, PUBLIC).of("User:*");
     let mut creations = vec![everybody.creation("")];

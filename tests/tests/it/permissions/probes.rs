@@ -1,8 +1,7 @@
-//! The requests that every principal sends, one or more for each API that is served.
+//! The requests that every principal sends, one or more for each served API.
 //!
-//! Where a list can be asked for, resources of rules and others, those that are there and missing ones, are in one
-//! request. Requests that change something are to be refused for a reason of their own once they are allowed, or can be
-//! repeated.
+//! A request with a list names resources with rules and others, existing and missing ones. A request that changes
+//! something can be repeated, or is refused for another reason once it is authorized.
 
 use std::fmt::Debug;
 use std::io;
@@ -32,7 +31,7 @@ use mainstem_wire::{ApiKey, Records, Request, Uuid};
 
 use crate::permissions::names::{GROUPS, Ids, NEW_TOPICS, TOPICS, TRANSACTIONS, ensure_topic};
 
-/// Served, and not in the table.
+/// Served APIs that are not in the table.
 pub(crate) const LEFT_OUT: [(ApiKey, &str); 4] = [
     (
         ApiKey::GetTelemetrySubscriptions,
@@ -48,7 +47,7 @@ pub(crate) const LEFT_OUT: [(ApiKey, &str); 4] = [
 
 const TIMEOUT_MS: i32 = 10_000;
 const NODE: i32 = 1;
-/// No producer has it.
+/// The id of no producer.
 const NO_PRODUCER: i64 = 1 << 40;
 const RESOURCE_TOPIC: i8 = 2;
 const RESOURCE_BROKER: i8 = 4;
@@ -64,7 +63,7 @@ type Ask = dyn Fn(&mut Client) -> io::Result<String>;
 pub(crate) struct Probe {
     pub(crate) api: i16,
     pub(crate) name: String,
-    /// What the super user does before each principal asks.
+    /// The super user's preparation before each principal asks.
     pub(crate) before: Box<dyn Fn(&mut Client)>,
     pub(crate) ask: Box<Ask>,
 }
@@ -77,7 +76,7 @@ where
     made(name, version, |_| {}, move || request.clone())
 }
 
-/// With something to do before, and a request that depends on it.
+/// A probe with a preparation, and a request that depends on it.
 fn made<R>(
     name: &str,
     version: i16,
@@ -98,7 +97,7 @@ where
     }
 }
 
-/// All of them, in the order of their APIs.
+/// All probes, in the order of their APIs.
 pub(crate) fn all(ids: &Ids) -> Vec<Probe> {
     let mut all = Vec::new();
     all.extend(records(ids));
@@ -164,7 +163,7 @@ fn records(ids: &Ids) -> Vec<Probe> {
     });
     let delete =
         DeleteRecordsRequest { topics: deletions.collect(), timeout_ms: TIMEOUT_MS, ..Default::default() };
-    // No such transaction is open; an id that was not asked for plays no part.
+    // No such transaction is open; the principal's own ids have no part in it.
     let producer = ProducerFields { producer_id: NO_PRODUCER, producer_epoch: 0, base_sequence: 0 };
     let transactional = BatchOptions { producer, is_transactional: true, ..Default::default() };
     let in_a_transaction =
@@ -540,7 +539,7 @@ fn of_many_groups() -> Vec<Probe> {
     ]
 }
 
-/// The groups that are deleted are those that all else asks for, so that this comes last among them.
+/// Makes sure that the groups exist that a probe deletes. All other probes ask for them too, so that this probe is the last.
 pub(crate) fn ensure_doomed_groups(root: &mut Client) {
     for group in ["g-mine", "g-other"] {
         for topic in ["t-mine", "t-other"] {
@@ -639,7 +638,7 @@ fn of_one_transaction(id: &'static str) -> Vec<Probe> {
     ]
 }
 
-/// As brokers send it.
+/// The request as brokers send it.
 fn add_partitions_of_many() -> Probe {
     use add_partitions_to_txn_request::{
         AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction,
@@ -661,7 +660,7 @@ fn add_partitions_of_many() -> Probe {
     probe("of brokers", 5, AddPartitionsToTxnRequest { transactions, ..Default::default() })
 }
 
-/// What has configurations: type and name.
+/// Resources with configurations: type and name.
 const CONFIGURED: [(i8, &str); 13] = [
     (RESOURCE_TOPIC, "t-mine"),
     (RESOURCE_TOPIC, "t-other"),
@@ -699,7 +698,7 @@ fn configs() -> Vec<Probe> {
     ]
 }
 
-/// A key of each kind, with a value that it may have.
+/// A key for each type of resource, with a valid value.
 fn setting(resource_type: i8) -> (&'static str, &'static str) {
     match resource_type {
         RESOURCE_TOPIC => ("retention.ms", "600000"),
@@ -759,7 +758,7 @@ fn security() -> Vec<Probe> {
     use describe_user_scram_credentials_request::{DescribeUserScramCredentialsRequest, UserName};
     use sasl_authenticate_request::SaslAuthenticateRequest;
     use sasl_handshake_request::SaslHandshakeRequest;
-    let principal = "User:stranger";
+    let principal = "User:unrelated";
     let describe = DescribeAclsRequest {
         resource_type_filter: ANY,
         resource_name_filter: None,
@@ -888,8 +887,11 @@ fn alter_reassignments() -> Probe {
 
 fn alter_quotas() -> Probe {
     use alter_client_quotas_request::{AlterClientQuotasRequest, EntityData, EntryData, OpData};
-    let entity =
-        EntityData { entity_type: "user".into(), entity_name: Some("stranger".into()), ..Default::default() };
+    let entity = EntityData {
+        entity_type: "user".into(),
+        entity_name: Some("unrelated".into()),
+        ..Default::default()
+    };
     let op = OpData { key: "producer_byte_rate".into(), value: 1e9, ..Default::default() };
     let entry = EntryData { entity: vec![entity], ops: vec![op], ..Default::default() };
     probe("", 1, AlterClientQuotasRequest { entries: vec![entry], validate_only: true, ..Default::default() })

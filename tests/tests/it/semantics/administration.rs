@@ -1,4 +1,4 @@
-//! What an administrator asks of one node, and that it is remembered.
+//! Requests of an administrator to one node, and their effects after a restart.
 
 use mainstem_tests::broker::Setup;
 use mainstem_tests::client::Client;
@@ -102,12 +102,12 @@ fn producers_are_described_and_many_of_them_are_not() {
     found.sort_unstable();
     ids.sort_unstable();
     assert_eq!(found, [(ids[0], 0), (ids[1], 1), (ids[2], 7)]);
-    // A short request for the same partition again and again is not answered without end.
+    // The answer to a short request with the same partition many times has a bound.
     let topic = TopicRequest { name: TOPIC.into(), partition_indexes: vec![0; 50_000], ..Default::default() };
     let response = client.call(&DescribeProducersRequest { topics: vec![topic], ..Default::default() }, 0);
     let partitions = &response.topics[0].partitions;
-    let told: usize = partitions.iter().map(|partition| partition.active_producers.len()).sum();
-    assert_eq!((partitions.len(), told), (50_000, 99_999));
+    let listed: usize = partitions.iter().map(|partition| partition.active_producers.len()).sum();
+    assert_eq!((partitions.len(), listed), (50_000, 99_999));
     assert_eq!(ErrorCode::from(partitions[49_999].error_code), ErrorCode::POLICY_VIOLATION);
 }
 

@@ -1,4 +1,4 @@
-//! Which value Kafka 4.3.0 chooses in an answer where its format allows several: null or empty, one answer or two.
+//! The value that Kafka 4.3.0 chooses in an answer where its format allows several: null or empty, one answer or two.
 
 use mainstem_records::{BatchOptions, Compression};
 use mainstem_tests::broker::Setup;
@@ -190,12 +190,12 @@ fn records_of_a_topic_that_keeps_everything_can_be_deleted() {
 fn a_name_that_is_not_utf8_is_answered() {
     let broker = Setup::new("answers-utf8").start();
     let mut client = broker.connect();
-    // Metadata v1 of one topic, whose name is a byte that no UTF-8 has.
+    // Metadata v1 of one topic, whose name is a byte that is not UTF-8.
     client.send_body(3, 1, 1, b"\0\0\0\x01\0\x01\xff").unwrap();
     assert!(!client.receive_frame().unwrap().is_empty());
     assert_eq!(
         client.topics().unwrap(),
         Vec::<String>::new(),
-        "the connection goes on, and nothing was created"
+        "the connection stays open, and nothing was created"
     );
 }

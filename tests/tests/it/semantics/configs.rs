@@ -1,4 +1,4 @@
-//! Changed configurations take effect at once.
+//! Changed configurations take effect without a restart.
 
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{BY_NAME, batch, produce_request, refusal};
@@ -13,7 +13,7 @@ use crate::semantics::{TOPIC, broker_with_topic};
 pub(crate) const RESOURCE_TOPIC: i8 = 2;
 const SET: i8 = 0;
 const DELETE: i8 = 1;
-/// `config_source` of what was set for the topic.
+/// `config_source` of a topic's own setting.
 pub(crate) const TOPIC_CONFIG: i8 = 1;
 
 fn alter(client: &mut Client, topic: &str, operation: i8, name: &str, value: Option<&str>) -> ErrorCode {
@@ -33,7 +33,7 @@ fn alter(client: &mut Client, topic: &str, operation: i8, name: &str, value: Opt
     ErrorCode::from(client.call(&request, 1).responses[0].error_code)
 }
 
-/// A key's value and where it is from.
+/// The value of a key, with its source.
 pub(crate) fn describe(client: &mut Client, name: &str) -> (String, i8) {
     let resource = DescribeConfigsResource {
         resource_type: RESOURCE_TOPIC,
@@ -77,7 +77,7 @@ fn configurations_that_cannot_be_are_refused() {
     assert_eq!(refusal(client.create_topic("bad", 1, &[("no.such.key", "1")])), ErrorCode::INVALID_CONFIG);
 }
 
-/// The durable end that the operator's listener shows, which is below the log end while nothing is synced.
+/// The durable end at the HTTP listener, which is below the log end while nothing is synced.
 fn durable_end(broker: &mainstem_tests::broker::Broker) -> i64 {
     let metrics = broker.http("/metrics");
     let line = metrics.lines().find(|line| {

@@ -1,4 +1,4 @@
-//! Topics and records that are gone stay gone, also under the same name.
+//! Deleted topics and records stay deleted, also when a name is used again.
 
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{

@@ -24,7 +24,7 @@ const DYNAMIC_DEFAULT_BROKER: i8 = 3;
 const STATIC_BROKER: i8 = 4;
 const DEFAULT: i8 = 5;
 
-/// Sets a key, or forgets it: the error and its message.
+/// Sets a key, or removes it. Returns the error and its message.
 fn alter(
     client: &mut Client,
     (kind, resource): (i8, &'static str),
@@ -56,7 +56,7 @@ fn set(client: &mut Client, resource: &'static str, name: &'static str, value: &
     assert_eq!(error, ErrorCode::NONE, "{message}");
 }
 
-/// What is described of a key: value, source, and the sources of its synonyms; nothing where it is not shown.
+/// The description of a key: value, source, and the sources of its synonyms; none if the key is not shown.
 fn describe(
     client: &mut Client,
     (kind, resource): (i8, &'static str),
@@ -115,7 +115,7 @@ fn defaults_of_topics_change_at_once_and_survive() {
     assert_eq!(describe(&mut client, (BROKER, ALL_NODES), "message.max.bytes"), None);
 }
 
-/// Whether a further connection is served.
+/// Returns true if a further connection is served.
 fn is_admitted(broker: &Broker) -> bool {
     let mut client = broker.connect();
     client.topics().is_ok()

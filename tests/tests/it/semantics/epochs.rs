@@ -14,7 +14,7 @@ use mainstem_wire::messages::offset_for_leader_epoch_request::{
 
 use crate::semantics::{TOPIC, broker_with_topic};
 
-/// The largest epoch up to `leader_epoch` and its end, asked by a client that knows of `current`.
+/// The largest epoch up to `leader_epoch` and its end, for a client that knows the epoch `current`.
 fn end_of(client: &mut Client, current: i32, leader_epoch: i32) -> Result<(i32, i64), ErrorCode> {
     let partition = OffsetForLeaderPartition {
         partition: 0,
@@ -93,8 +93,8 @@ fn a_stop_in_order_keeps_what_readers_know() {
     assert_eq!(end_of(&mut client, after, before), Ok((before, 1)));
 }
 
-/// Changes a segment that was left in order, of one batch with two records and one with one, and its directory; then the
-/// log ends at `end`, and a reader of all three gets an error.
+/// Changes a segment of a stopped broker, with a batch of two records and one of one record, or its directory. Then
+/// the log ends at `end`, and a reader of all three gets an error.
 fn check_shorter(name: &str, end: i64, change: impl FnOnce(&Path, u64)) {
     let (mut broker, mut client) = broker_with_topic(name, 1, &[]);
     let first = client.leader_epoch(TOPIC, 0).unwrap();
@@ -105,7 +105,7 @@ fn check_shorter(name: &str, end: i64, change: impl FnOnce(&Path, u64)) {
     client.produce(TOPIC, 0, -1, &batch(&[b"c"])).unwrap();
     broker.stop();
     change(&segment, two_records);
-    // An operator has decided that it is to be served all the same.
+    // The operator accepts the loss.
     fs::create_dir_all(&dir).unwrap();
     fs::write(dir.join(ACCEPT_LOSS), b"").unwrap();
     broker.start_again();
@@ -136,6 +136,6 @@ fn readers_of_a_log_that_was_shortened_while_the_broker_was_stopped_are_reported
     check_shorter("damaged", 3, |segment, _| {
         fs::OpenOptions::new().append(true).open(segment).unwrap().write_all(&[7; 100]).unwrap();
     });
-    // Offsets that were given are not given again.
+    // Offsets are never used twice.
     check_shorter("gone", 3, |segment, _| fs::remove_dir_all(segment.parent().unwrap()).unwrap());
 }

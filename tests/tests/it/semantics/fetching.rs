@@ -1,4 +1,4 @@
-//! Which records a fetch gives, and how many.
+//! The records of a fetch, and their number.
 
 use mainstem_records::Batch;
 use mainstem_tests::kafka::{
@@ -18,7 +18,7 @@ fn a_fetch_beyond_the_log_end_is_out_of_range() {
     assert_eq!(refusal(client.fetch(TOPIC, 0, 4)), ErrorCode::OFFSET_OUT_OF_RANGE);
     client.delete_records(TOPIC, 0, 2).unwrap();
     assert_eq!(refusal(client.fetch(TOPIC, 0, 1)), ErrorCode::OFFSET_OUT_OF_RANGE);
-    // Even where it would have to wait.
+    // The same for a fetch that would have to wait.
     let request = FetchRequest { max_wait_ms: 60_000, ..fetch_request(vec![fetch_topic(TOPIC, 0, 4)]) };
     let response = client.call(&request, BY_NAME);
     let error = ErrorCode::from(response.responses[0].partitions[0].error_code);

@@ -1,4 +1,4 @@
-//! Fetches that wait: they miss no append, wake no earlier than asked and no later than told.
+//! Fetches that wait: they miss no append, and return neither too early nor too late.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use mainstem_wire::messages::fetch_request::FetchRequest;
 
 use crate::semantics::{TOPIC, broker_with_topic};
 
-/// Longer than anything that may go right takes.
+/// A wait that is longer than the test if all is well.
 const LONG_MS: i32 = 30_000;
 
 #[test]
@@ -36,16 +36,16 @@ fn min_bytes_is_remembered_after_the_first_wake_up() {
 fn a_long_poll_sees_an_append_that_races_with_its_registration() {
     const ROUNDS: i64 = 1_000;
     let (broker, mut client) = broker_with_topic("race", 1, &[]);
-    let (told, tell) = mpsc::channel();
+    let (sender, offsets) = mpsc::channel();
     let mut producer = broker.connect();
     let producing = std::thread::spawn(move || {
-        for offset in tell {
+        for offset in offsets {
             assert_eq!(producer.produce(TOPIC, 0, 1, &batch(&[b"x"])).unwrap(), offset);
         }
     });
     for offset in 0..ROUNDS {
         let begin = Instant::now();
-        told.send(offset).unwrap();
+        sender.send(offset).unwrap();
         let topics = vec![fetch_topic(TOPIC, 0, offset)];
         let request = FetchRequest { max_wait_ms: LONG_MS, ..fetch_request(topics) };
         let response = client.call(&request, BY_NAME);
@@ -55,7 +55,7 @@ fn a_long_poll_sees_an_append_that_races_with_its_registration() {
         assert!(data.high_watermark > records[0].offset, "records above the high watermark");
         assert!(begin.elapsed() < Duration::from_millis(LONG_MS as u64), "a wake-up was missed");
     }
-    drop(told);
+    drop(sender);
     producing.join().unwrap();
 }
 
@@ -83,7 +83,7 @@ fn each_long_poll_of_a_connection_has_its_own_time() {
         ..fetch_request(vec![fetch_topic(TOPIC, 0, offset)])
     };
     let long = Duration::from_millis(LONG_MS as u64);
-    // The time of one that is woken, and of the one behind it, which ends earlier or later.
+    // The wait of one that is woken, and of the one behind it, which ends earlier or later.
     for (round, (woken, idle)) in (0..).zip([(600, 1_000), (15_000, 300), (300, 700)]) {
         let begin = Instant::now();
         client.send(&fetch(round, Duration::from_millis(woken)), BY_NAME).unwrap();

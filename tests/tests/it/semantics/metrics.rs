@@ -1,4 +1,4 @@
-//! `/metrics` under the names that Kafka's dashboards look for.
+//! `/metrics` under the names that Kafka's dashboards use.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mainstem_testkit::figure;
 use mainstem_tests::broker::{Broker, Setup, share_of_a_core};
 use mainstem_tests::kafka::batch;
-use mainstem_tests::wait::{PATIENCE, eventually};
+use mainstem_tests::wait::{TIMEOUT, eventually};
 
 use crate::semantics::{TOPIC, broker_with_topic};
 
@@ -21,7 +21,7 @@ fn names_in(expression: &str) -> BTreeSet<&str> {
     words.filter(|word| PREFIXES.iter().any(|prefix| word.starts_with(prefix))).collect()
 }
 
-/// Every string under a key `expr`, wherever it is.
+/// Every string under a key `expr`, at any depth.
 fn expressions<'a>(value: &'a serde_json::Value, found: &mut Vec<&'a str>) {
     match value {
         serde_json::Value::Object(fields) => {
@@ -137,7 +137,7 @@ fn series_of_partitions_are_bounded() {
     assert_eq!(value_of(&metrics, "kafka_server_replicamanager_partitioncount"), Some(4.0));
 }
 
-/// Connections to the operator's listener.
+/// Connections to the HTTP listener.
 fn connect_to_http(broker: &Broker, count: usize) -> Vec<TcpStream> {
     let address = broker.ready()["http"].as_str().unwrap();
     (0..count).map(|_| TcpStream::connect(address).unwrap()).collect()
@@ -145,9 +145,9 @@ fn connect_to_http(broker: &Broker, count: usize) -> Vec<TcpStream> {
 
 #[test]
 fn scrapers_that_stay_keep_no_other_out() {
-    let broker = Setup::new("metrics-seats").start();
+    let broker = Setup::new("metrics-staying").start();
     let begin = Instant::now();
-    // If they kept their seats (64, for half a minute) this would take five minutes.
+    // If each kept its place (of 64) for half a minute, this would take five minutes.
     let staying: Vec<TcpStream> = (0..640)
         .map(|_| {
             let mut scraper = connect_to_http(&broker, 1).remove(0);
@@ -157,7 +157,7 @@ fn scrapers_that_stay_keep_no_other_out() {
         })
         .collect();
     assert!(broker.http("/health").contains("ok"));
-    assert!(begin.elapsed() < PATIENCE, "scrapers waited for seats: {:?}", begin.elapsed());
+    assert!(begin.elapsed() < TIMEOUT, "scrapers waited for others: {:?}", begin.elapsed());
     drop(staying);
 }
 
@@ -171,8 +171,8 @@ fn requests_to_change_something_are_refused() {
         let mut answer = String::new();
         scraper.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {expected} ")), "{method}: {answer}");
-        let is_told = answer.to_lowercase().contains("allow: get, head");
-        assert_eq!(is_told, expected == "405", "{method}: {answer}");
+        let has_methods = answer.to_lowercase().contains("allow: get, head");
+        assert_eq!(has_methods, expected == "405", "{method}: {answer}");
     }
 }
 
@@ -181,7 +181,7 @@ fn want_of_descriptors_passes() {
     let broker = Setup::new("metrics-descriptors").start();
     broker.limit_open_files(3);
     let waiting = connect_to_http(&broker, 1);
-    // The other listener says that it has none, and does not wait for this one.
+    // The other listener reports that it has none, and does not wait for this one.
     let _client = TcpStream::connect(broker.address()).unwrap();
     eventually("the broker wants descriptors", || {
         broker.log().contains("no connection can be accepted").then_some(())
@@ -191,7 +191,8 @@ fn want_of_descriptors_passes() {
     assert!(broker.http("/health").contains("ok"));
 }
 
-/// A connection that cannot be accepted is looked at again now and then: the share of a core that this takes, in the place of all of one.
+/// A connection that cannot be accepted is retried now and then. The figure is the share of a core that this takes, instead of a whole
+/// core.
 #[test]
 #[ignore = "mainstem-bench bounds runs it: it measures, and does nothing else"]
 fn want_of_descriptors_costs_no_time() {

@@ -1,4 +1,4 @@
-//! A partition whose files cannot be used is offline, and nothing else is.
+//! A partition whose files cannot be used is offline, and no other one is.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ fn segment(broker: &Broker, topic: &str, partition: i32) -> PathBuf {
     broker.data_dir().join(format!("{topic}-{partition}")).join("00000000000000000000.log")
 }
 
-/// Makes a stopped broker's segment begin with what is no batch; what was there.
+/// Overwrites the beginning of a stopped broker's segment with bytes that are no batch. Returns the old contents.
 fn damage(broker: &Broker, topic: &str, partition: i32) -> Vec<u8> {
     let path = segment(broker, topic, partition);
     let bytes = fs::read(&path).unwrap();
@@ -28,12 +28,12 @@ fn damage(broker: &Broker, topic: &str, partition: i32) -> Vec<u8> {
     bytes
 }
 
-/// What Metadata tells of a partition of [`TOPIC`]: error, leader, offline replicas.
-fn told(client: &mut Client, partition: usize) -> (ErrorCode, i32, Vec<i32>) {
+/// The error, leader and offline replicas of a partition of [`TOPIC`], by Metadata.
+fn described(client: &mut Client, partition: usize) -> (ErrorCode, i32, Vec<i32>) {
     let topics = vec![MetadataRequestTopic { name: Some(TOPIC.into()), ..Default::default() }];
     let response = client.call(&MetadataRequest { topics: Some(topics), ..Default::default() }, 12);
-    let told = &response.topics[0].partitions[partition];
-    (ErrorCode::from(told.error_code), told.leader_id, told.offline_replicas.clone())
+    let found = &response.topics[0].partitions[partition];
+    (ErrorCode::from(found.error_code), found.leader_id, found.offline_replicas.clone())
 }
 
 /// The error of a fetch in a version.
@@ -48,7 +48,7 @@ fn a_damaged_partition_is_offline_and_the_others_are_served() {
     for partition in 0..2 {
         client.produce(TOPIC, partition, -1, &batch(&[b"a", b"b"])).unwrap();
     }
-    let (_, node, _) = told(&mut client, 0);
+    let (_, node, _) = described(&mut client, 0);
     broker.stop();
     let whole = damage(&broker, TOPIC, 1);
     broker.start_again();
@@ -56,9 +56,9 @@ fn a_damaged_partition_is_offline_and_the_others_are_served() {
 
     assert_eq!(client.fetch(TOPIC, 0, 0).unwrap().len(), 2);
     client.produce(TOPIC, 0, -1, &batch(&[b"c"])).unwrap();
-    assert_eq!(told(&mut client, 0), (ErrorCode::NONE, node, vec![]));
+    assert_eq!(described(&mut client, 0), (ErrorCode::NONE, node, vec![]));
 
-    assert_eq!(told(&mut client, 1), (ErrorCode::LEADER_NOT_AVAILABLE, -1, vec![node]));
+    assert_eq!(described(&mut client, 1), (ErrorCode::LEADER_NOT_AVAILABLE, -1, vec![node]));
     let storage = ErrorCode::KAFKA_STORAGE_ERROR;
     assert_eq!(refusal(client.produce(TOPIC, 1, -1, &batch(&[b"c"]))), storage);
     assert_eq!(refusal(client.offset_at(TOPIC, 1, LATEST)), storage);
@@ -72,7 +72,7 @@ fn a_damaged_partition_is_offline_and_the_others_are_served() {
     assert!(broker.http("/health").contains("topic-1 is offline"), "{}", broker.http("/health"));
     assert!(broker.http("/metrics").contains("mainstem_offline_partitions 1"));
 
-    // Repaired, it is checked whatever the stop was like.
+    // After a repair it is checked, whatever the last stop was like.
     broker.stop();
     fs::write(segment(&broker, TOPIC, 1), whole).unwrap();
     broker.start_again();

@@ -1,4 +1,4 @@
-//! Answers come in the order of their requests, and none where none is wanted.
+//! Answers come in the order of their requests, and requests without an answer get none.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn acks_0_gets_no_answer() {
     for _ in 0..10 {
         client.send(&produce_request(TOPIC, 0, 0, &batch(&[b"a"])), BY_NAME).unwrap();
     }
-    // Its own correlation id is checked: an answer to one of the ten would come first.
+    // The client checks the correlation id: an answer to one of the ten would come first.
     assert_eq!(client.offset_at(TOPIC, 0, LATEST).unwrap(), 10);
 }
 
@@ -55,7 +55,7 @@ fn answers_come_in_the_order_of_the_requests() {
     }
 }
 
-/// One acks=all produce to many partitions costs about one round of syncs, not one for each.
+/// An acks=all produce to many partitions costs about one round of syncs, not one for each.
 #[test]
 fn partitions_of_one_produce_wait_together() {
     const PARTITIONS: i32 = 48;

@@ -1,4 +1,4 @@
-//! What a produce is answered, and what is stored of it.
+//! Answers to produces, and the stored records.
 
 use mainstem_records::{Batch, BatchOptions, Compression};
 use mainstem_tests::client::Client;

@@ -1,4 +1,4 @@
-//! Quotas: a client that exceeds one is answered at once and then not read until the time is over (KIP-219).
+//! Quotas: a client that exceeds one gets its answer without a delay, and is then not read until the throttle time is over (KIP-219).
 
 use std::time::{Duration, Instant};
 
@@ -20,13 +20,13 @@ use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequest
 
 use crate::semantics::TOPIC;
 
-/// Client id of those that are held back.
+/// The client id of throttled clients.
 const SLOW: &str = "slow";
 
-/// A thousandth of a second is lost in rounding, another between the broker's clock and the test's.
+/// The error of measured times: a thousandth of a second by rounding, and some more between the broker's clock and the test's.
 const ROUNDING: Duration = Duration::from_millis(5);
 
-/// A broker that measures over two windows of a second, so that tests need not wait long.
+/// A broker with two quota windows of a second, so that tests wait for a short time.
 fn broker_with_topic(name: &str) -> (Broker, Client) {
     let windows = [("quota.window.num", 2), ("controller.quota.window.num", 2)];
     let setup = windows.iter().fold(Setup::new(name), |setup, (key, value)| setup.set(key, value));
@@ -67,7 +67,7 @@ fn set_quota(client: &mut Client, kind: &str, name: Option<&str>, key: &str, val
     assert_eq!(answer.error_code, 0, "{:?}", answer.error_message);
 }
 
-/// How long a request takes that asks for nothing.
+/// The time of a request without work.
 fn round_trip(client: &mut Client) -> Duration {
     let begin = Instant::now();
     client.call(&ApiVersionsRequest::default(), 0);
@@ -97,8 +97,8 @@ fn a_producer_over_its_quota_is_reported_at_once_and_held_back() {
     }
     let metrics = broker.http("/metrics");
     let labels = r#"{resource="Produce",user="",clientId="slow"}"#;
-    let told = metrics.lines().find(|line| line.starts_with("kafka_server_quota_throttle_time"));
-    assert!(told.is_some_and(|line| line.contains(labels) && !line.ends_with(" 0")), "{told:?}");
+    let throttled = metrics.lines().find(|line| line.starts_with("kafka_server_quota_throttle_time"));
+    assert!(throttled.is_some_and(|line| line.contains(labels) && !line.ends_with(" 0")), "{throttled:?}");
 }
 
 #[test]
@@ -140,13 +140,13 @@ fn a_consumer_over_its_quota_gets_nothing_until_it_may_and_then_all() {
         epoch = if session_id == 0 { 0 } else { epoch + 1 };
     }
     let took = begin.elapsed();
-    // Who asks more slowly than that is not held back.
+    // A client that is slower than the quota by itself is not throttled.
     let is_slow = took >= Duration::from_secs(2);
     assert!(held >= Duration::from_millis(500) || is_slow, "27,000 bytes at 10,000 a second: {held:?}");
     assert!(took + ROUNDING >= held, "{took:?} of {held:?}");
 }
 
-/// Kafka never delivers it, and says nothing.
+/// Kafka never delivers it, and does not say so.
 #[test]
 fn a_batch_that_is_larger_than_the_windows_of_a_quota_is_delivered() {
     let (broker, mut client) = broker_with_topic("quota-large-batch");
@@ -172,7 +172,7 @@ fn a_client_that_takes_too_much_time_is_held_back_for_a_window_at_most() {
 #[test]
 fn what_is_done_for_a_client_in_the_background_is_its_time() {
     let (broker, mut client) = broker_with_topic("quota-background");
-    // 5 ms of a second; the event loop is at a request for microseconds.
+    // 5 ms of each second; the event loop works on a request for microseconds.
     set_quota(&mut client, "client-id", Some(SLOW), "request_percentage", 0.5);
     let response = broker.connect().named(SLOW).call(&create("many", 500), 7).throttle_time_ms;
     assert!(response > 0, "500 directories are made in no time");
@@ -199,7 +199,7 @@ fn topics_that_are_created_for_who_asks_for_them_count_against_the_quota() {
     assert_eq!(
         slow.call(&create("a", 30), 7).topics[0].error_code,
         0,
-        "two are there at once, and one request more"
+        "a burst of two is free, and one request more"
     );
     let ask = |client: &mut Client| {
         let topics = vec![MetadataRequestTopic { name: Some("b".into()), ..Default::default() }];
@@ -218,9 +218,9 @@ fn partitions_beyond_the_quota_are_refused_or_slow_old_clients_down() {
     let (broker, mut client) = broker_with_topic("quota-mutations");
     set_quota(&mut client, "client-id", Some(SLOW), "controller_mutation_rate", 1.0);
     let mut slow = broker.connect().named(SLOW);
-    // Ten more than there are at once, which takes ten seconds to make up for.
+    // Ten more than the burst allows, which takes ten seconds to make up for.
     let response = slow.call(&create("a", 12), 7);
-    assert_eq!((response.topics[0].error_code, response.throttle_time_ms), (0, 0), "2 are there at once");
+    assert_eq!((response.topics[0].error_code, response.throttle_time_ms), (0, 0), "a burst of 2 is free");
     let response = slow.call(&create("b", 1), 7);
     assert_eq!(ErrorCode::from(response.topics[0].error_code), ErrorCode::THROTTLING_QUOTA_EXCEEDED);
     assert!(matches!(response.throttle_time_ms, 1..=10_000), "{}", response.throttle_time_ms);
@@ -236,7 +236,7 @@ fn an_address_that_connects_too_fast_is_not_served() {
     set_quota(&mut client, "ip", Some("127.0.0.1"), "connection_creation_rate", 2.0);
     let is_served = |client: &mut Client| client.try_call(&ApiVersionsRequest::default(), 0).is_ok();
     let begin = Instant::now();
-    // They wait to be accepted together, however long each is served.
+    // All of them wait to be accepted at the same time, for however long each is served.
     let mut clients: Vec<_> = (0..50).map(|_| broker.connect()).collect();
     let served = clients.iter_mut().map(is_served).filter(|is_served| *is_served).count();
     assert!((1..50).contains(&served), "{served} of 50");
@@ -249,7 +249,7 @@ fn an_address_that_connects_too_fast_is_not_served() {
         is_served(&mut broker.connect()).then_some(())
     });
     let fastest = (0..5).map(|_| round_trip(&mut client)).min();
-    assert!(fastest < Some(Duration::from_secs(1)), "open connections go on: {fastest:?}");
+    assert!(fastest < Some(Duration::from_secs(1)), "open connections are served: {fastest:?}");
 }
 
 #[test]

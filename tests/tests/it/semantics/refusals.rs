@@ -1,4 +1,4 @@
-//! What is refused, by which error, and how a client learns that it need not try again.
+//! Refused requests, with their errors, and answers from which a client learns not to retry.
 
 use mainstem_tests::kafka::{batch, refusal};
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;

@@ -1,4 +1,4 @@
-//! Retention really runs: the log start moves and the files go.
+//! Retention in the running broker: the log start moves and files are removed.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ const SEGMENT_BYTES: &str = "1048576";
 const BATCHES: i64 = 40;
 const BATCH_BYTES: usize = 100_000;
 
-/// About four segments of records as old as that, in a broker that looks all the time.
+/// A topic with about four segments of records of this age, in a broker that checks retention all the time.
 fn filled(name: &str, configs: &[(&str, &str)], age_ms: i64) -> (Broker, Client) {
     let broker = Setup::new(name).set("log.retention.check.interval.ms", 50).start();
     let mut client = broker.connect();
@@ -44,7 +44,7 @@ fn records_go_when_their_time_is_over() {
     });
     eventually("the files to go", || (files_with(&dir, ".log") == 1).then_some(()));
     eventually("the deleted files to go", || (files_with(&dir, ".deleted") == 0).then_some(()));
-    assert_eq!(client.produce(TOPIC, 0, 1, &batch(&[b"young"])).unwrap(), BATCHES, "offsets go on");
+    assert_eq!(client.produce(TOPIC, 0, 1, &batch(&[b"young"])).unwrap(), BATCHES, "offsets continue");
     assert_eq!(client.fetch(TOPIC, 0, BATCHES).unwrap().len(), 1);
 }
 

@@ -7,7 +7,7 @@ use mainstem_wire::messages::fetch_request::{FetchRequest, FetchTopic, Forgotten
 
 use crate::semantics::{TOPIC, broker_with_topic};
 
-/// A session's answer: the error, the id, and of each partition that is in it how many records it has.
+/// The answer of a session: the error, the id, and the number of records of each partition in it.
 type Answer = (ErrorCode, i32, Vec<(i32, usize)>);
 
 fn fetch(
@@ -44,7 +44,7 @@ fn a_session_answers_with_what_changed_and_remembers_what_is_wanted() {
 
     client.produce(TOPIC, 1, 1, &batch(&[b"a", b"b"])).unwrap();
     assert_eq!(fetch(&mut client, (id, 2), vec![], &[]), (ErrorCode::NONE, id, vec![(1, 2)]));
-    // The position of partition 1 is still 0; moved on, it has nothing more.
+    // The position of partition 1 is still 0. After a move it has no more records.
     assert_eq!(fetch(&mut client, (id, 3), vec![], &[]).2, [(1, 2)]);
     assert_eq!(fetch(&mut client, (id, 4), vec![fetch_topic(TOPIC, 1, 2)], &[]).2, []);
 

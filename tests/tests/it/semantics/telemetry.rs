@@ -1,4 +1,4 @@
-//! Client telemetry (KIP-714): what a client is asked to push, and what becomes of it at `/metrics`.
+//! Client telemetry (KIP-714): subscriptions of clients, and their pushed metrics at `/metrics`.
 
 use mainstem_tests::broker::Setup;
 use mainstem_tests::client::Client;
@@ -37,7 +37,7 @@ fn varint(mut value: usize, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// A field of a protobuf message whose value has a length.
+/// A field of a protobuf message with a length-delimited value.
 fn field(number: u8, value: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
     varint(value.len(), &mut out);
@@ -45,7 +45,7 @@ fn field(number: u8, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// OTLP: a gauge of one number.
+/// OTLP: a gauge with one number.
 fn gauge(name: &str, value: f64) -> Vec<u8> {
     let point = [&[4 << 3 | 1][..], &value.to_le_bytes()].concat();
     let metric = [field(1, name.as_bytes()), field(5, &field(1, &point))].concat();
@@ -71,12 +71,12 @@ fn what_a_subscribed_client_pushes_is_at_metrics() {
     assert_eq!(subscribe(&mut admin, "all", &values), ErrorCode::NONE);
     let mut client = broker.connect().named("pay-1");
     let request = GetTelemetrySubscriptionsRequest::default();
-    let told = client.call(&request, 0);
-    assert_eq!((told.error_code, told.push_interval_ms, told.delta_temporality), (0, 60_000, true));
-    assert_eq!(told.requested_metrics, ["org.apache.kafka."]);
-    assert_eq!(told.accepted_compression_types, [4, 3, 1, 2], "zstd first");
-    assert_eq!(told.telemetry_max_bytes, 1 << 20);
-    let (id, subscription_id) = (told.client_instance_id, told.subscription_id);
+    let answer = client.call(&request, 0);
+    assert_eq!((answer.error_code, answer.push_interval_ms, answer.delta_temporality), (0, 60_000, true));
+    assert_eq!(answer.requested_metrics, ["org.apache.kafka."]);
+    assert_eq!(answer.accepted_compression_types, [4, 3, 1, 2], "zstd first");
+    assert_eq!(answer.telemetry_max_bytes, 1 << 20);
+    let (id, subscription_id) = (answer.client_instance_id, answer.subscription_id);
     assert!(!id.is_zero(), "a client without an id gets one");
     let payload = gauge("org.apache.kafka.producer.record.queue.time.avg", 2.5);
     assert_eq!(push(&mut client, id, subscription_id, 0, &payload), ErrorCode::NONE);
@@ -94,7 +94,7 @@ fn what_a_subscribed_client_pushes_is_at_metrics() {
 fn payloads_that_cannot_be_read_are_refused_and_bombs_do_not_grow() {
     let mut broker = Setup::new("telemetry-bombs").set("telemetry.max.bytes", 1000).start();
     let mut client = broker.connect();
-    // Each push is of another client, for which it is the first.
+    // Each push is from a new client, for which it is the first.
     let mut outcome = |number: u128, codec: i8, metrics: &[u8]| {
         let id = Uuid::from_u128(number);
         let request = GetTelemetrySubscriptionsRequest { client_instance_id: id, ..Default::default() };
@@ -106,7 +106,7 @@ fn payloads_that_cannot_be_read_are_refused_and_bombs_do_not_grow() {
     assert_eq!(outcome(0x13, 4, b"no zstd"), ErrorCode::INVALID_RECORD);
     assert_eq!(outcome(0x14, 5, &[]), ErrorCode::UNSUPPORTED_COMPRESSION_TYPE);
     assert_eq!(outcome(0x15, 0, &[0; 1001]), ErrorCode::TELEMETRY_TOO_LARGE);
-    // A block of zstd that repeats one byte 100,000 times (RFC 8878): ten bytes.
+    // A zstd block that repeats one byte 100,000 times (RFC 8878), in ten bytes.
     let bomb = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58, 0x03, 0x35, 0x0c, 0x00];
     assert_eq!(outcome(0x16, 4, &bomb), ErrorCode::TELEMETRY_TOO_LARGE);
     assert_eq!(push(&mut broker.connect(), Uuid::ZERO, 0, 0, &[]), ErrorCode::INVALID_REQUEST);
@@ -121,6 +121,7 @@ fn subscriptions_outlive_a_restart() {
     assert_eq!(subscribe(&mut client, "all", &[("interval.ms", "5")]), ErrorCode::INVALID_REQUEST);
     broker.stop();
     broker.start_again();
-    let told = broker.connect().call(&GetTelemetrySubscriptionsRequest::default(), 0).requested_metrics.len();
-    assert_eq!(told, 1);
+    let requested =
+        broker.connect().call(&GetTelemetrySubscriptionsRequest::default(), 0).requested_metrics.len();
+    assert_eq!(requested, 1);
 }

@@ -12,7 +12,7 @@ use mainstem_wire::messages::metadata_request::{MetadataRequest, MetadataRequest
 
 use crate::semantics::{TOPIC, broker_with_topic};
 
-/// `authorized_operations` where they were not asked for.
+/// The value of `authorized_operations` that were not asked for.
 const NOT_ASKED: i32 = i32::MIN;
 
 fn grow(client: &mut Client, topic: &str, count: i32) -> ErrorCode {
@@ -52,7 +52,7 @@ fn a_topic_is_created_when_a_client_that_may_asks_for_it() {
     assert_eq!(ask(&mut client, "asked", false), ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
     let mut first = ask(&mut client, "asked", true);
     if first != ErrorCode::NONE {
-        // Kafka says so while it is created.
+        // Kafka answers so while the topic is being created.
         assert_eq!(first, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
         first = ask(&mut client, "asked", true);
     }

@@ -1,4 +1,4 @@
-//! A transactional id that is not used is forgotten, and one with an open transaction is not (KIP-98).
+//! An unused transactional id expires, and one with an open transaction does not (KIP-98).
 
 use std::time::Duration;
 
@@ -54,5 +54,5 @@ fn an_unused_transactional_id_is_forgotten_for_good() {
     );
     let producer = Producer::init(broker.connect(), "empty", 60_000).unwrap();
     drop(producer);
-    assert_eq!(known_ids(&mut client), ["empty", "open"], "a forgotten id begins anew");
+    assert_eq!(known_ids(&mut client), ["empty", "open"], "an expired id begins again");
 }

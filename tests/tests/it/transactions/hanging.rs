@@ -1,4 +1,4 @@
-//! A transaction that its coordinator knows nothing of, found and ended by `kafka-transactions` (KIP-664).
+//! A transaction unknown to its coordinator, found and ended by `kafka-transactions` (KIP-664).
 
 use mainstem_tests::broker::Setup;
 use mainstem_tests::kafka::produce_request;
@@ -15,14 +15,14 @@ const TIMEOUT_MS: i32 = 600_000;
 const OLDER_PRODUCE: i16 = 11;
 const TOOL: &str = "org.apache.kafka.tools.TransactionsCommand";
 
-/// The rows of a table whose first column is that, by columns.
+/// The rows of a table with this first column, by columns.
 fn rows(table: &str, first: &str) -> Vec<Vec<String>> {
     let words = table.lines().map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
     words.filter(|row| row.first().is_some_and(|word| word == first)).collect()
 }
 
-/// Of two open transactions the coordinator knows one. The other one is what clients left behind before brokers verified
-/// what they are answered (KIP-890).
+/// The coordinator knows one of two open transactions. The other one is of the kind that clients could leave behind
+/// before brokers verified transactions (KIP-890).
 #[test]
 fn kafkas_tool_finds_and_ends_what_hangs() {
     let setup = Setup::new("transactions-hanging");
@@ -51,7 +51,7 @@ fn kafkas_tool_finds_and_ends_what_hangs() {
     assert!(rows(&found, TOPIC).is_empty(), "{found}");
 
     let mut client = broker.connect();
-    assert_eq!(ends(&mut client, TOPIC, 0), (0, 3), "the other transaction goes on");
+    assert_eq!(ends(&mut client, TOPIC, 0), (0, 3), "the other transaction is still open");
     known.end(true).expect("it is committed");
     eventually("it is seen", || (read_committed(&mut client, TOPIC, 0) == ["a"]).then_some(()));
     assert_eq!(ends(&mut client, TOPIC, 0), (4, 4));

@@ -1,5 +1,5 @@
-//! Who waits for a slow disk, and who does not: nothing follows from a record before it is durable, and what one transaction
-//! waits for holds no other one up.
+//! Waits for a slow disk: nothing depends on a record before it is durable, and one transaction's wait holds up no
+//! other.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use mainstem_log::storage::Storage;
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{batch, produce_request};
 use mainstem_tests::machine::{Death, SimulatedBroker};
-use mainstem_tests::wait::PATIENCE;
+use mainstem_tests::wait::TIMEOUT;
 use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use mainstem_wire::messages::produce_request::ProduceRequest;
 
@@ -19,9 +19,9 @@ use crate::transactions::reader::{ends, read_committed};
 
 const TOPIC: &str = "topic";
 const TIMEOUT_MS: i32 = 60_000;
-/// Producer ids that the metadata give out at once.
+/// The size of a block of producer ids from the metadata.
 const ID_BLOCK: usize = 1000;
-/// How long nothing may follow.
+/// The time for which nothing must follow.
 const LOOK_FOR: Duration = Duration::from_millis(100);
 
 /// One partition of each internal topic.
@@ -35,14 +35,15 @@ fn settings<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     SETTINGS.iter().chain(more).copied().collect()
 }
 
-/// Bytes of a partition's first segment, wherever that is.
+/// Bytes of a partition's first segment, in any log directory.
 fn log_bytes(disk: &SimStorage, dir: &str, partition: &str) -> Option<u64> {
     let entries = disk.list(&Path::new(dir).join(partition)).ok()?;
     entries.into_iter().find(|entry| entry.name.ends_with(".log")).map(|entry| entry.len)
 }
 
-/// A coordinator that has found a decision in its log, which the page cache has kept over a kill, does not act on it before
-/// it is durable: a power cut could take it back, and the opposite be decided, when one partition has its marker already.
+/// A coordinator finds a decision in its log that the page cache has kept over a kill. It does not act on it before
+/// it is durable: a power cut could undo it, and the opposite could be decided after one partition has got its
+/// marker.
 #[test]
 fn nothing_follows_from_a_replayed_record_that_is_not_durable() {
     let mut broker = SimulatedBroker::start(&settings(&[]));
@@ -89,7 +90,7 @@ fn nothing_follows_from_a_replayed_record_that_is_not_durable() {
     });
 }
 
-/// InitProducerId may have to wait for the metadata log, from which producer ids come: nothing else waits for it.
+/// InitProducerId may have to wait for the metadata log, from which producer ids come. No other request waits for it.
 #[test]
 fn who_waits_for_a_producer_id_holds_up_no_transaction() {
     let broker = SimulatedBroker::start(&settings(&[("metadata.log.dir", "/metadata")]));
@@ -105,7 +106,7 @@ fn who_waits_for_a_producer_id_holds_up_no_transaction() {
         producer_epoch: -1,
         ..Default::default()
     };
-    // What the last block has left goes first: more requests than it has ids, and none is waited for.
+    // The rest of the last block is used first: more requests than it has ids, without waiting for any.
     let mut idempotent = broker.connect();
     for _ in 0..ID_BLOCK {
         idempotent.send(&init(None), 5).expect("it is sent");
@@ -127,8 +128,8 @@ fn who_waits_for_a_producer_id_holds_up_no_transaction() {
     }
 }
 
-/// A marker that a partition takes long to sync holds up its own transaction, and neither the thread that writes markers
-/// nor the coordinator.
+/// A marker that a slow partition syncs holds up its own transaction, and neither the thread that writes markers nor
+/// the coordinator.
 #[test]
 fn who_waits_for_markers_holds_up_no_other_transaction() {
     let broker =
@@ -137,7 +138,7 @@ fn who_waits_for_markers_holds_up_no_other_transaction() {
     client.create_topic(TOPIC, 2, &[]).expect("a topic");
     let mut slow = Producer::init(broker.connect(), "slow", TIMEOUT_MS).expect("a producer");
     let mut working = Producer::init(broker.connect(), "working", TIMEOUT_MS).expect("a producer");
-    // Each directory has its own flusher: the slow partition is not where the coordinator's log is.
+    // Each directory has its own flusher: the slow partition is in another one than the coordinator's log.
     let dir_of = |partition: &str| {
         let is_there = |dir: &&str| broker.disk().exists(&Path::new(dir).join(partition)).expect("a disk");
         ["/one", "/other"].into_iter().find(is_there).expect("it is somewhere")
@@ -167,22 +168,22 @@ fn who_waits_for_markers_holds_up_no_other_transaction() {
     }
 }
 
-/// A partition goes into another log directory: no thread that serves clients waits for the syncs of that, and what is
-/// appended meanwhile counts as durable afterwards.
+/// A partition moves into another log directory. No thread that serves clients waits for its syncs, and records that
+/// are appended meanwhile count as durable afterwards.
 #[test]
 fn no_event_loop_waits_for_the_syncs_of_a_move() {
     let more = [("log.dirs", "/one,/other"), ("metadata.log.dir", "/metadata"), ("num.network.threads", "1")];
     let mut broker = SimulatedBroker::start(&settings(&more));
     let disk = broker.disk().clone();
     let mut client = broker.connect();
-    client.set_patience(PATIENCE).expect("it can be set");
+    client.set_read_timeout(TIMEOUT).expect("it can be set");
     client.create_topic(TOPIC, 1, &[]).expect("a topic");
     let mut all = Vec::new();
     write_next(&mut client, &mut all, -1);
     let is_in = |dir: &&str| disk.exists(&Path::new(dir).join("topic-0")).expect("a disk");
     let from = ["/one", "/other"].into_iter().find(is_in).expect("it is somewhere");
     let to = if from == "/one" { "/other" } else { "/one" };
-    // The copy's own files there; on the way back the name under which the original is out of service.
+    // The copy's own files there. On the way back it is the directory under the partition's final name.
     for (held, from, to) in [("-future", from, to), (to, to, from)] {
         let waits = held != "-future";
         disk.hold_syncs(Some(held));
@@ -226,7 +227,7 @@ fn no_event_loop_waits_for_the_syncs_of_a_move() {
     assert_eq!(read.into_iter().map(|record| record.value).collect::<Vec<_>>(), all);
 }
 
-/// Appends the number of what was appended before.
+/// Appends the count of the values appended before.
 fn write_next(client: &mut Client, all: &mut Vec<Vec<u8>>, acks: i16) {
     let value = format!("{}", all.len()).into_bytes();
     client.produce(TOPIC, 0, acks, &batch(&[&value])).expect("it is written");

@@ -1,6 +1,6 @@
-//! `kill -9` under several transactional producers with open transactions on the same partitions: a reader of committed
-//! records sees each transaction whole or not at all, in order, and gets to the end. Every second log is compacted
-//! meanwhile, as are the coordinators': of each key the last committed value stays.
+//! `kill -9` under several transactional producers with open transactions on the same partitions. A reader of
+//! committed records sees each transaction whole or not at all, in order, and gets to the end. Every second log is
+//! compacted meanwhile, as are the coordinators': the last committed value of each key stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,7 +21,7 @@ use crate::transactions::reader::{ends, read_committed};
 const TOPIC: &str = "shared";
 const PARTITIONS: i32 = 3;
 const PRODUCERS: usize = 4;
-/// Rounds unless `TEST_KILLS` says otherwise.
+/// The default of `TEST_KILLS`.
 const KILLS: u64 = 30;
 /// Rounds with the same logs.
 const ROUNDS_OF_A_LOG: u64 = 15;
@@ -29,7 +29,7 @@ const ROUNDS_OF_A_LOG: u64 = 15;
 /// Keys of one producer in a partition.
 const KEYS: u64 = 4;
 
-/// Logs of coordinators, and of [`COMPACTED`] topics, are closed and compacted as often as can be.
+/// Settings with which logs of coordinators, and of [`COMPACTED`] topics, are closed and compacted as often as possible.
 const EAGER: [(&str, &str); 6] = [
     ("log.roll.ms", "100"),
     ("log.cleaner.backoff.ms", "20"),
@@ -48,15 +48,15 @@ const COMPACTED: [(&str, &str); 4] = [
 /// Partition and key of each record of a transaction.
 type Records = Vec<(i32, u64)>;
 
-/// What is known of the transactions of one producer, by their numbers.
+/// The known outcomes of one producer's transactions, by their numbers.
 #[derive(Default)]
 struct Known {
     name: usize,
     next: i64,
     is_compacted: bool,
-    /// Records of each transaction that is committed.
+    /// Records of each committed transaction.
     committed: BTreeMap<i64, Records>,
-    /// Whether they are committed was not answered; with their records.
+    /// Records of each transaction whose commit got no answer.
     unknown: BTreeMap<i64, Records>,
 }
 
@@ -69,7 +69,7 @@ impl Known {
         format!("group-{}", self.name)
     }
 
-    /// Makes transactions until the broker goes away.
+    /// Makes transactions until the broker is gone.
     fn run(&mut self, address: &str, rng: &mut Rng, ended: &AtomicU64) {
         let Ok(client) = Client::connect(address) else { return };
         let outcome = Producer::init(client, &self.id(), 60_000).and_then(|mut producer| {
@@ -105,7 +105,7 @@ impl Known {
         Ok(())
     }
 
-    /// Compares with what is there. What was not answered is whole or not at all, and stays so.
+    /// Compares the outcomes with the records. A transaction without an answer is whole or missing, and stays so.
     fn check(&mut self, records: &BTreeMap<(usize, i64), BTreeSet<usize>>, offset: i64) {
         for (number, of_transaction) in std::mem::take(&mut self.unknown) {
             if records.contains_key(&(self.name, number)) {
@@ -133,7 +133,7 @@ impl Known {
     }
 }
 
-/// Every committed record once, by producer and transaction; those of a producer are in order in each partition.
+/// Every committed record once, by producer and transaction. Those of a producer are in order in each partition.
 fn committed(client: &mut Client) -> BTreeMap<(usize, i64), BTreeSet<usize>> {
     let mut records: BTreeMap<_, BTreeSet<usize>> = BTreeMap::new();
     for partition in 0..PARTITIONS {
@@ -151,7 +151,7 @@ fn committed(client: &mut Client) -> BTreeMap<(usize, i64), BTreeSet<usize>> {
 }
 
 fn check(broker: &Broker, known: &mut [Known]) {
-    // Open transactions of the dead are aborted by their successors.
+    // Open transactions of dead producers are aborted by their successors.
     for one in known.iter() {
         Producer::init(broker.connect(), &one.id(), 60_000).expect("a successor");
     }
@@ -164,7 +164,7 @@ fn check(broker: &Broker, known: &mut [Known]) {
     }
     let records = committed(&mut client);
     for one in known {
-        // The marker of an offset may be on its way while those of the topic are there.
+        // The marker in the offsets topic may be on its way when those of the topic are written.
         let last = |one: &Known| {
             let numbers = one.unknown.keys().filter(|number| records.contains_key(&(one.name, **number)));
             numbers.chain(one.committed.keys()).max().copied().unwrap_or(-1)
@@ -241,8 +241,8 @@ fn rounds_of_a_log(rng: &mut Rng, rounds: u64, is_compacted: bool) -> u64 {
     known.iter().map(|one| one.committed.len() as u64).sum()
 }
 
-/// The logs of coordinators were compacted too; transactional ids that are not used expire, also over a restart; and
-/// Kafka can read what is left.
+/// The logs of coordinators were compacted too, unused transactional ids expire, also over a restart, and Kafka can
+/// read the files.
 fn check_compacted(broker: &mut Broker) {
     let dir = broker.data_dir();
     for topic in [TOPIC, "__transaction_state", "__consumer_offsets"] {

@@ -1,9 +1,9 @@
-//! What comes too late, too often, or from nowhere.
+//! Requests that are late, repeated, or from an unknown producer.
 
 use mainstem_tests::broker::{Broker, Setup};
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka::{Failure, produce_request};
-use mainstem_tests::wait::PATIENCE;
+use mainstem_tests::wait::TIMEOUT;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::describe_transactions_request::DescribeTransactionsRequest;
 use mainstem_wire::messages::end_txn_request::EndTxnRequest;
@@ -37,7 +37,7 @@ fn state(client: &mut Client, id: &str) -> String {
     client.call(&request, 0).transaction_states[0].transaction_state.to_string()
 }
 
-/// KIP-890: a batch that was long on its way begins no transaction that is never ended.
+/// KIP-890: a batch that was delayed on its way begins no transaction that never ends.
 #[test]
 fn a_late_batch_of_a_transaction_that_has_ended_is_refused() {
     let broker = broker();
@@ -85,7 +85,7 @@ fn a_transaction_without_its_id_or_with_another_producer_is_refused() {
 #[test]
 fn a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() {
     let broker = broker();
-    // Its time may be over before the record is written.
+    // Its timeout may pass before the record is written.
     let mut slow = eventually("a record is written in time", || {
         let mut slow = producer(&broker, "slow", 500);
         slow.send(TOPIC, 0, &[b"never"]).is_ok().then_some(slow)
@@ -114,7 +114,7 @@ fn a_newer_producer_fences_the_older_one() {
     eventually("it is seen", || (read_committed(&mut client, TOPIC, 0) == ["seen"]).then_some(()));
 }
 
-/// An answer is no larger than what is stored, however often something is named.
+/// An answer is no larger than the stored data, however often a request names something.
 #[test]
 fn what_is_named_often_is_answered_once() {
     let broker = broker();
@@ -144,7 +144,7 @@ fn what_is_named_often_is_answered_once() {
     assert_eq!(end, 1, "one marker was written");
 }
 
-/// KIP-664: an administrator ends what its coordinator has lost.
+/// KIP-664: an administrator ends a transaction that its coordinator has lost.
 #[test]
 fn an_administrator_ends_an_open_transaction_in_a_partition() {
     let broker = broker();
@@ -167,14 +167,14 @@ fn an_administrator_ends_an_open_transaction_in_a_partition() {
     let request = WriteTxnMarkersRequest { markers: vec![marker], ..Default::default() };
     assert_eq!(client.call(&request, 1).markers[0].topics[0].partitions[0].error_code, 0);
     assert_eq!(ends(&mut client, TOPIC, 0), (2, 2));
-    // The coordinator's own marker comes on top; the id is not stuck.
+    // The coordinator's own marker follows; the id is not stuck.
     producer.end(false).expect("it is aborted");
-    producer.send(TOPIC, 0, &[b"b"]).expect("the next transaction goes on");
+    producer.send(TOPIC, 0, &[b"b"]).expect("the next transaction works");
     producer.end(true).expect("it is committed");
     eventually("it is seen", || (read_committed(&mut client, TOPIC, 0) == ["b"]).then_some(()));
 }
 
-/// A topic that is deleted under an open transaction does not keep it from ending.
+/// A topic that is deleted under an open transaction does not prevent its end.
 #[test]
 fn a_transaction_ends_without_a_topic_that_is_gone() {
     let broker = broker();
@@ -189,7 +189,7 @@ fn a_transaction_ends_without_a_topic_that_is_gone() {
     assert_eq!(read_committed(&mut client, TOPIC, 0), ["b"]);
 }
 
-/// An EndTxn that comes again is answered as the first one; the coordinator remembers over a kill.
+/// A repeated EndTxn gets the same answer as the first; the coordinator knows it after a kill, too.
 #[test]
 fn an_end_that_comes_again_after_a_kill_is_answered_alike() {
     let mut broker = broker();
@@ -200,7 +200,7 @@ fn an_end_that_comes_again_after_a_kill_is_answered_alike() {
     broker.kill();
     broker.start_again();
     let mut client = broker.connect();
-    client.set_patience(PATIENCE).expect("a time-out can be set");
+    client.set_read_timeout(TIMEOUT).expect("a time-out can be set");
     let answer = eventually("the end is answered", || {
         let request = EndTxnRequest {
             transactional_id: "id".into(),

@@ -1,5 +1,5 @@
-//! `transaction.version` as Kafka's tool changes it and Java's producer sees it: from 2 on each transaction has an epoch of
-//! its own (KIP-890).
+//! `transaction.version`, as Kafka's tool changes it and Java's producer sees it. From 2 on each transaction has an
+//! epoch of its own (KIP-890).
 
 use mainstem_tests::client::Client;
 use mainstem_tests::kafka_node::{Home, NEWEST, kafka_says};
@@ -8,7 +8,7 @@ use mainstem_wire::messages::describe_transactions_request::DescribeTransactions
 use crate::transactions::eventually;
 
 const TOOL: &str = "org.apache.kafka.tools.FeatureCommand";
-/// The one of `tests/takeover/Transactions.java`.
+/// The transactional id of `tests/takeover/Transactions.java`.
 const TRANSACTIONAL_ID: &str = "over-changes";
 
 #[test]
@@ -25,7 +25,7 @@ fn the_level_of_transactions_is_seen_and_changed() {
     broker.stop();
 }
 
-/// The epoch after each of two transactions of a new producer of Java's.
+/// The epoch after each of two transactions of a new Java producer.
 fn epochs_of_two(home: &Home) -> [i16; 2] {
     let mut producer = home.transactions();
     let epochs = [(), ()].map(|()| {

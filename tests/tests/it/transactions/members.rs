@@ -1,4 +1,4 @@
-//! Members of a consumer group (KIP-848): no partition has two readers, and none is forgotten, whatever happens to the broker.
+//! Members of a consumer group (KIP-848): no partition has two readers, and none is left out, whatever happens to the broker.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 const GROUP: &str = "members";
 const MEMBERS: usize = 3;
-/// Longer than a run: that a member is slow says nothing of it here.
+/// Longer than a run, so that no member is removed for being slow.
 const REBALANCE_TIME_MS: i32 = 600_000;
 /// The epoch of a member that leaves.
 const LEAVE: i32 = -1;
 
-/// All members that there may be.
+/// All possible members.
 pub(crate) struct Members {
     topic: &'static str,
     members: Vec<Member>,
@@ -24,7 +24,7 @@ pub(crate) struct Members {
 
 struct Member {
     id: String,
-    /// 0 until it has joined.
+    /// The epoch of the member; 0 until it has joined.
     epoch: i32,
     topic_id: Uuid,
     /// Its partitions of the topic.
@@ -42,7 +42,7 @@ impl Members {
         Members { topic, members: (0..MEMBERS).map(member).collect() }
     }
 
-    /// One of them joins, says what it reads and takes what it gets, or leaves.
+    /// One of them joins, sends its partitions and takes its assignment, or leaves.
     pub(crate) fn step(&mut self, client: &mut Client, random: &mut Random) {
         let number = random.below(MEMBERS as u64) as usize;
         match self.members[number].epoch > 0 && random.chance(10) {
@@ -52,7 +52,7 @@ impl Members {
         self.check();
     }
 
-    /// Each of them sends a heartbeat. Returns true if they read all `partitions`, and are done with changes.
+    /// Each of them sends a heartbeat. Returns true if they read all `partitions` and no change is left.
     pub(crate) fn have_all(&mut self, client: &mut Client, partitions: usize) -> bool {
         for number in 0..MEMBERS {
             self.members[number].beat(client, self.topic);
@@ -116,7 +116,7 @@ impl Member {
         }
     }
 
-    /// Returns false if it is to ask again. What a member was answered is durable: it is never taken for a stranger.
+    /// Returns false if the member has to ask again. An answer to a member is durable: its id stays known.
     fn is_answered(&self, error: ErrorCode) -> bool {
         match error {
             ErrorCode::NONE => true,

@@ -1,18 +1,18 @@
-//! What must be true of transactions, whatever happened to the broker: the records that were acknowledged, in the order of
-//! the log, and what is known of the end of each transaction.
+//! Invariants of transactions, whatever happened to the broker: the acknowledged records in the order of the log, and
+//! the known end of each transaction.
 
 use std::collections::BTreeMap;
 
-/// What has become of a transaction.
+/// The state of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It goes on.
+    /// It has not ended.
     Open,
-    /// The broker has said so.
+    /// The broker has acknowledged the commit.
     Committed,
-    /// The broker has said so, or its producer was fenced, or its time was over.
+    /// The broker has acknowledged the abort, or its producer was fenced, or its timeout has passed.
     Aborted,
-    /// Its commit was asked for and not answered: it is committed as a whole, or not at all.
+    /// Its commit got no answer: it is committed as a whole, or not at all.
     Unknown,
 }
 
@@ -31,12 +31,12 @@ struct Appended {
     value: String,
 }
 
-/// How much of what is committed a reader finds.
+/// The committed records that a reader must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Retention {
-    /// All of it.
+    /// All of them.
     Everything,
-    /// The last value of each key, and any of those before.
+    /// The last value of each key, and any of the earlier ones.
     LastOfKey,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum Retention {
 pub(crate) struct Model {
     retention: Retention,
     transactions: Vec<Transaction>,
-    /// By partition.
+    /// The records of each partition.
     logs: Vec<Vec<Appended>>,
 }
 
@@ -53,7 +53,7 @@ impl Model {
         Model { retention, transactions: Vec::new(), logs: (0..partitions).map(|_| Vec::new()).collect() }
     }
 
-    /// A transaction of the producer that commits the offsets of `group`.
+    /// Begins a transaction of the producer that commits the offsets of `group`. Returns its number.
     pub(crate) fn begin(&mut self, group: usize) -> usize {
         self.transactions.push(Transaction { fate: Fate::Open, offset: None, group });
         self.transactions.len() - 1
@@ -69,7 +69,7 @@ impl Model {
     }
 
     /// # Panics
-    /// When its fate was known and was another one.
+    /// When its end was known and was another one.
     pub(crate) fn ended(&mut self, transaction: usize, fate: Fate) {
         let known = &mut self.transactions[transaction].fate;
         assert!(
@@ -83,12 +83,13 @@ impl Model {
         self.transactions.iter().filter(|one| one.fate == Fate::Committed).count()
     }
 
-    /// Committed records that a partition's reader has not found, because later ones have their keys.
+    /// The number of committed records that a partition's reader has not found, because later ones have their keys.
     pub(crate) fn compacted_away(&self, partition: usize, seen: &[String]) -> usize {
         self.expected(partition).len().saturating_sub(seen.len())
     }
 
-    /// Nothing is seen but what is committed, or may be, in the order of the log and once. What is seen is committed.
+    /// Asserts that `seen` has only committed values, or values that may be, once and in the order of the log. Their transactions count
+    /// as committed from then on.
     pub(crate) fn check_seen(&mut self, partition: usize, seen: &[String]) {
         let mut log = self.logs[partition].iter();
         for value in seen {
@@ -103,8 +104,8 @@ impl Model {
         }
     }
 
-    /// Decides what is unknown by what is there, then compares all of it. Nothing is open any more: `seen` are the
-    /// committed values of each partition, `offsets` those of each group, -1 where there is none.
+    /// Decides unknown ends by the values found, then compares all values. No transaction is open any more: `seen`
+    /// are the committed values of each partition, `offsets` those of each group, -1 where there is none.
     pub(crate) fn check_all(&mut self, seen: &[Vec<String>], offsets: &[i64]) {
         for (partition, seen) in seen.iter().enumerate() {
             self.check_seen(partition, seen);
@@ -131,7 +132,7 @@ impl Model {
         }
     }
 
-    /// A reader that has gone on with the log to its end has seen what one sees that reads all of it.
+    /// Asserts that a reader that has followed the log to its end has seen the same as one that reads all of it.
     pub(crate) fn check_followed(&mut self, partition: usize, seen: &[String]) {
         self.check_seen(partition, seen);
         let last = |values: &mut dyn Iterator<Item = &Appended>| {
@@ -150,7 +151,7 @@ impl Model {
         self.logs[partition].iter().filter(is_committed).collect()
     }
 
-    /// Nothing was seen of what is still unknown.
+    /// Decides transactions that are still unknown. None of their values was seen.
     fn decide(&mut self, offsets: &[i64]) {
         for (number, one) in self.transactions.iter_mut().enumerate() {
             assert_ne!(one.fate, Fate::Open, "transaction {number} is open");
@@ -162,7 +163,7 @@ impl Model {
     }
 }
 
-/// Values are padded.
+/// A value without its padding.
 fn short(value: &str) -> &str {
     value.split('.').next().unwrap_or(value)
 }

@@ -1,4 +1,4 @@
-//! A transactional producer that speaks the newest versions (KIP-890): every transaction has an epoch of its own.
+//! A transactional producer with the newest versions (KIP-890): every transaction has an epoch of its own.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,10 +20,10 @@ use mainstem_wire::messages::txn_offset_commit_request::{
 const TRANSACTION: i8 = 1;
 /// The last version of Produce that names topics: its transactions have version 2.
 pub(crate) const PRODUCE_VERSION: i16 = 12;
-/// A request that is to be tried again is served sooner than this: no transactional id is stuck.
+/// The longest time in which a retried request is served: no transactional id is stuck.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
-/// What a producer writes.
+/// A record to write.
 pub(crate) struct Keyed<'a> {
     pub(crate) key: Option<&'a [u8]>,
     pub(crate) value: &'a [u8],
@@ -34,11 +34,11 @@ pub(crate) struct Producer {
     pub(crate) id: String,
     pub(crate) producer_id: i64,
     pub(crate) epoch: i16,
-    /// By topic and partition.
+    /// The next sequence number by topic and partition.
     sequences: BTreeMap<(String, i32), i32>,
 }
 
-/// Errors on which a client tries again.
+/// Returns true for errors after which a client retries.
 fn is_transient(error: ErrorCode) -> bool {
     [
         ErrorCode::CONCURRENT_TRANSACTIONS,
@@ -65,7 +65,7 @@ fn until_served(mut call: impl FnMut() -> Result<i16, Failure>) -> Result<(), Fa
 }
 
 impl Producer {
-    /// Fences and aborts what the last producer of this name has left.
+    /// Fences the last producer of this name and aborts its transaction.
     pub(crate) fn init(mut client: Client, id: &str, timeout_ms: i32) -> Result<Producer, Failure> {
         until_served(|| {
             let keys = vec![id.to_owned().into()];
@@ -93,7 +93,7 @@ impl Producer {
         Ok(Producer { client, id: id.to_owned(), producer_id, epoch, sequences: BTreeMap::new() })
     }
 
-    /// Writes values to a partition within the transaction, waiting for the disk.
+    /// Writes values to a partition within the transaction, and waits for the disk.
     pub(crate) fn send(&mut self, topic: &str, partition: i32, values: &[&[u8]]) -> Result<(), Failure> {
         let records: Vec<_> = values.iter().map(|value| Keyed { key: None, value }).collect();
         self.send_records(topic, partition, &records)
@@ -118,7 +118,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Sends records and does not wait for the answer. Sent again they have the same sequence numbers.
+    /// Sends records without waiting for the answer. A repeated send has the same sequence numbers.
     pub(crate) fn leave_records(
         &mut self,
         topic: &str,

@@ -39,7 +39,7 @@ pub(crate) fn read_committed(client: &mut Client, topic: &str, partition: i32) -
     values
 }
 
-/// Adds the committed values from an offset on, up to the last stable offset, which is the next one then.
+/// Appends the committed values from an offset on, up to the last stable offset, which becomes the next offset.
 pub(crate) fn read_on(
     client: &mut Client,
     topic: &str,
@@ -65,7 +65,7 @@ pub(crate) fn read_on(
     }
 }
 
-/// Adds the committed values of what was fetched. Returns the offset behind it.
+/// Appends the committed values of a fetch. Returns the offset behind it.
 fn committed_in(
     mut bytes: &[u8],
     from: i64,

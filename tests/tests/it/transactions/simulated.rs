@@ -1,10 +1,10 @@
-//! Producers interleave, their time runs out, members of a group come and go, the broker is killed and its power is cut, in
-//! whatever order a seed has it: a reader of committed records sees each transaction whole or not at all, in the order of the
-//! log, and always gets to the end. No partition has two members that read it. What the broker holds of both coordinators and
-//! of the metadata fits together after every step.
+//! Producers interleave, their timeouts pass, members of a group come and go, the broker is killed and its power is
+//! cut, in an order that the seed chooses. A reader of committed records sees each transaction whole or not at all,
+//! in the order of the log, and always gets to the end. No partition has two members that read it. The broker's state
+//! of both coordinators and of the metadata is consistent after every step.
 //!
-//! The broker is the whole one, in this process, on a simulated disk. One thread does everything, so that the seed decides
-//! what is asked for and in which order; what is under way in the broker when it dies is not decided.
+//! The whole broker runs in this process, on a simulated disk. One thread does everything, so that the seed decides
+//! the requests and their order. It does not decide which work the broker is doing when it dies.
 //!
 //! `PROPTEST_CASES` is 32 times the number of runs, `TEST_SEED` is the seed of the first one.
 
@@ -29,13 +29,13 @@ const PRODUCERS: usize = 4;
 const KEYS: u64 = 5;
 const DEATHS_OF_A_RUN: u64 = 5;
 const STEPS_OF_A_LIFE: u64 = 200;
-/// Cases of `PROPTEST_CASES` for a run.
+/// The cases of `PROPTEST_CASES` for one run.
 const CASES_OF_A_RUN: u64 = 32;
 const CASES: u64 = 256;
-/// Longer than a run.
+/// A timeout longer than a run.
 const NO_TIME_OUT_MS: u64 = 60_000;
 
-/// Logs are compacted, and those of coordinators closed, as often as can be.
+/// Settings with which logs are compacted, and those of coordinators closed, as often as possible.
 const SETTINGS: [(&str, &str); 15] = [
     ("transaction.state.log.num.partitions", "2"),
     ("log.roll.ms", "50"),
@@ -55,16 +55,16 @@ const SETTINGS: [(&str, &str); 15] = [
 ];
 
 struct Actor {
-    /// None until it is initialised, again after it was fenced.
+    /// None until it is initialised, and again after it was fenced.
     producer: Option<Producer>,
     timeout: Duration,
-    /// The open transaction, and when it began at the latest.
+    /// The open transaction, and the latest time at which it began.
     open: Option<(usize, Instant)>,
-    /// Transactions so far.
+    /// The number of transactions so far.
     count: i64,
 }
 
-/// What was sent when the broker died, without an answer.
+/// A request without an answer when the broker died.
 enum Left {
     Records { actor: usize, partition: usize, records: Vec<(u64, String)> },
     Commit { actor: usize, transaction: usize },
@@ -76,9 +76,9 @@ struct World {
     actors: Vec<Actor>,
     members: Members,
     model: Model,
-    /// What a reader that goes on has seen of each partition, and its next offset.
+    /// The values that a following reader of each partition has seen, and its next offset.
     readers: Vec<(Vec<String>, i64)>,
-    /// Committed records that were not there any more when all were read for the last time.
+    /// Committed records that were gone when all were read for the last time.
     compacted_away: usize,
 }
 
@@ -113,7 +113,7 @@ impl World {
             if self.random.chance(30) {
                 self.settle();
             }
-            self.die_and_go_on();
+            self.die_and_start_again();
         }
         self.settle();
     }
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// A successor fences the producer of its name, and what that had open is aborted.
+    /// A successor fences the producer of its name and aborts its open transaction.
     fn init(&mut self, actor: usize) {
         let timeout_ms = if self.random.chance(30) { 30 + self.random.below(80) } else { NO_TIME_OUT_MS };
         let producer = Producer::init(self.broker.connect(), &id_of(actor), timeout_ms as i32);
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// Only who has let its time run out is refused; its transaction is aborted.
+    /// Only a producer whose timeout has passed is refused; its transaction is aborted.
     fn refused(&mut self, actor: usize, failure: &Failure) {
         let own = &mut self.actors[actor];
         let (transaction, began) = own.open.take().expect("it has a transaction");
@@ -227,16 +227,16 @@ impl World {
         self.model.ended(transaction, Fate::Aborted);
     }
 
-    /// A reader goes on where it was.
+    /// The reader continues at its next offset.
     fn read(&mut self, partition: usize) {
         let (seen, next) = &mut self.readers[partition];
         read_on(&mut self.broker.connect(), TOPIC, partition as i32, next, seen);
         self.model.check_seen(partition, seen);
     }
 
-    /// Some have asked for something when the broker dies. Of those some ask again, others are replaced; who has not
-    /// asked for anything goes on as if nothing had happened.
-    fn die_and_go_on(&mut self) {
+    /// Some producers have sent a request when the broker dies. Of those some repeat it, and others are replaced. A
+    /// producer without a request continues as if nothing had happened.
+    fn die_and_start_again(&mut self) {
         let mut left = Vec::new();
         let mut partitions: Vec<usize> = (0..PARTITIONS).collect();
         for actor in 0..PRODUCERS {
@@ -248,7 +248,7 @@ impl World {
         let death = if self.random.chance(50) { Death::Kill } else { Death::PowerCut };
         let mut random = Random::new(self.random.next_u64());
         self.broker.die(death, &mut random);
-        // As many as it takes: what was just recovered is the start of the next recovery.
+        // Any number of times: the state after a recovery is the start of the next one.
         while self.random.chance(20) {
             self.broker.start_again();
             self.broker.die(Death::PowerCut, &mut random);
@@ -256,7 +256,7 @@ impl World {
         self.broker.start_again();
         self.broker.check();
         if death == Death::PowerCut {
-            // A marker that was read may be lost and come again elsewhere.
+            // A marker that was read may be lost, and be written again at another offset.
             for (partition, (seen, next)) in self.readers.iter_mut().enumerate() {
                 let before = std::mem::take(seen);
                 *next = 0;
@@ -271,7 +271,7 @@ impl World {
         left.into_iter().for_each(|left| self.ask_again(left));
     }
 
-    /// Asks for something and does not wait. At most one asks for each partition, so that their order is known.
+    /// Sends a request without waiting. Each partition has at most one, so that their order is known.
     fn leave(&mut self, actor: usize, partitions: &mut Vec<usize>) -> Option<Left> {
         if self.random.chance(50) {
             let (transaction, _) = self.actors[actor].open?;
@@ -306,7 +306,7 @@ impl World {
                 let own = &mut self.actors[actor];
                 match own.producer.as_mut().expect("it is there").end(true) {
                     Ok(()) => self.model.ended(transaction, Fate::Committed),
-                    // Its time ran out before the first request, or before this one.
+                    // Its timeout passed before the first request, or before this one.
                     Err(Failure::Refused(_)) if own.timeout < Duration::from_millis(NO_TIME_OUT_MS) => {
                         own.producer = None;
                     }
@@ -316,7 +316,7 @@ impl World {
         }
     }
 
-    /// Ends everything, or lets its time run out. Then the last stable offset is the end, and all that is committed is
+    /// Ends everything, or lets timeouts pass. Then the last stable offset is the end, and all committed records are
     /// there.
     fn settle(&mut self) {
         for actor in 0..PRODUCERS {
@@ -349,7 +349,7 @@ impl World {
         for (partition, seen) in all.iter_mut().enumerate() {
             read_on(&mut client, TOPIC, partition as i32, &mut 0, seen);
         }
-        // The markers of offsets may be on their way while those of the topic are there: a successor waits for them.
+        // The markers of offsets may be on their way when those of the topic are written: a successor waits for them.
         for actor in 0..PRODUCERS {
             self.init(actor);
         }

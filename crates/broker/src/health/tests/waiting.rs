@@ -1,5 +1,5 @@
-//! `/health` of a node that cannot go on: nodes of a cluster in this process, of which not all are there, or not all
-//! believe each other.
+//! `/health` of a node that has to wait: nodes of a cluster in this process, some of which are missing, or refuse
+//! each other.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,13 +18,13 @@ use crate::{Loggers, RecoveryWatch, Server, StartError, StartOptions};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Three nodes that are configured, each with a directory.
+/// Three configured nodes, each with a directory.
 struct Nodes {
     homes: [TempDir; 3],
     controllers: [u16; 3],
 }
 
-/// One of them that starts, and is broken off or stopped at the end.
+/// A node that starts, and is interrupted or stopped at the end.
 struct Node {
     http: u16,
     recovery: Arc<RecoveryWatch>,
@@ -69,7 +69,7 @@ impl Nodes {
 }
 
 impl Node {
-    /// The status and what `/health` says, once it answers.
+    /// The status and the answer of `/health`, once it answers.
     fn health(&self) -> Option<(String, Value)> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.http)).ok()?;
         let request = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -80,7 +80,7 @@ impl Node {
         Some((head.split(' ').nth(1)?.to_owned(), serde_json::from_str(body).ok()?))
     }
 
-    /// Looks again until it waits at a stage, and names all of this as the reason.
+    /// Waits until the node reports this stage, with all of these words in the reason.
     #[track_caller]
     fn await_reason(&self, stage: &str, parts: &[&str]) -> Value {
         let deadline = Instant::now() + SOON;

@@ -1,4 +1,4 @@
-//! How resources, operations and users are named at the command line.
+//! Names of resources, operations and users on the command line.
 
 use clap::Args;
 use mainstem_client::acl::{
@@ -27,7 +27,7 @@ impl Resources {
         self.cluster
     }
 
-    /// All that are named, with their kinds.
+    /// All named resources, with their types.
     pub(super) fn all(&self) -> Vec<(ResourceType, String)> {
         let of = |kind: ResourceType, names: &[String]| -> Vec<(ResourceType, String)> {
             names.iter().map(|name| (kind, name.clone())).collect()
@@ -48,7 +48,7 @@ pub(super) fn operation(text: &str) -> Result<AclOperation, String> {
     })
 }
 
-/// A pattern type of rules, or what chooses among them.
+/// A pattern type of rules, or a filter of pattern types.
 pub(super) fn pattern(text: &str) -> Result<PatternFilter, String> {
     if text.eq_ignore_ascii_case("any") {
         return Ok(PatternFilter::Any);
@@ -60,12 +60,12 @@ pub(super) fn pattern(text: &str) -> Result<PatternFilter, String> {
     pattern_type.ok_or_else(|| "use literal, prefixed, match or any".to_owned())
 }
 
-/// What rules do.
+/// The effect of rules: allow or deny.
 pub(super) fn permission(text: &str) -> Result<AclPermissionType, String> {
     AclPermissionType::from_name(text).ok_or_else(|| "use allow or deny".to_owned())
 }
 
-/// The type of the principals that connections have.
+/// The prefix of the principals that connections have.
 const USER: &str = "User:";
 
 /// A user: `NAME` is `User:NAME`. A name that begins like another type of principal is given as `User:NAME`: a rule about a principal
@@ -82,7 +82,7 @@ pub(super) fn principal(text: &str) -> Result<String, String> {
     }
 }
 
-/// The principal of rules that are there, of any type.
+/// The principal of existing rules, of any type.
 pub(super) fn any_principal(text: &str) -> Result<String, String> {
     match type_of(text) {
         Some(_) if text != USER => Ok(text.to_owned()),
@@ -90,7 +90,7 @@ pub(super) fn any_principal(text: &str) -> Result<String, String> {
     }
 }
 
-/// A word before a colon, with it.
+/// The part of a text before its first colon, colon included.
 fn type_of(text: &str) -> Option<&str> {
     let end = text.find(':')?;
     let word = &text[..=end];

@@ -16,9 +16,9 @@ use crate::topic;
 /// Arguments of `cluster elect`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A preferred election gives a partition back to the first of its replicas, if that is in sync; nothing is lost by it, and it is
-held at once. An unclean one (--unclean) makes a replica lead that is not in sync, if no other can: RECORDS THAT IT DOES NOT HAVE
-ARE LOST. It only shows the partitions without --execute.")]
+A preferred election makes the first replica of a partition the leader again, if it is in sync. It loses no record, and needs no
+--execute. An unclean election (--unclean) makes a replica the leader that is not in sync, if no other can lead: RECORDS THAT IT
+DOES NOT HAVE ARE LOST. Without --execute it only shows the partitions.")]
 #[group(id = "which", required = true, multiple = false, args = ["topic", "all"])]
 pub(crate) struct Elect {
     /// The topic.
@@ -45,7 +45,7 @@ pub(crate) struct Elect {
 /// The outcome of the election of each partition.
 type Results = BTreeMap<TopicPartition, Result<(), Error>>;
 
-/// The partitions that are meant, by name.
+/// The chosen partitions, by name.
 type Chosen = BTreeMap<TopicPartition, Partition>;
 
 /// Elects the leaders.
@@ -69,7 +69,7 @@ pub(crate) async fn run(elect: &Elect) -> Result<()> {
     report(&admin, elect, &results).await
 }
 
-/// The partitions that were named. Of all, only those that the election may change.
+/// The named partitions. With --all, only those that the election may change.
 ///
 /// # Errors
 /// If one that is named is missing.

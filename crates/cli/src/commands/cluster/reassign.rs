@@ -22,14 +22,13 @@ use crate::topic;
 /// Arguments of `cluster reassign`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without a file or --cancel the command shows the reassignments that are running. A file is what kafka-reassign-partitions.sh
-takes:
+Without a file or --cancel the command shows the running reassignments. A file has the form of kafka-reassign-partitions.sh:
   {\"version\":1,\"partitions\":[{\"topic\":\"orders\",\"partition\":0,\"replicas\":[2,3,1]}]}
-The first replica is the one that is to lead. Without --execute the command shows what would change, and the assignment of now
-as such a file, which takes it back.
+The first replica is the preferred leader. Without --execute the command shows the changes, and the current assignment as such a
+file, which undoes them.
 
---generate proposes such a file: replicas even over the nodes and their racks, with as few moves as that takes. A node that is to go
-is left out of --nodes.
+--generate proposes such a file: replicas are even over the nodes and their racks, with as few moves as possible. To empty a node,
+leave it out of --nodes.
   mainstem cluster reassign --generate --nodes 1,2,3 --to-file plan.json
   mainstem cluster reassign --from-file plan.json --throttle 50000000 --execute
   mainstem cluster reassign --from-file plan.json --verify --execute")]

@@ -1,37 +1,37 @@
-//! The state of a node, from what Kafka's protocol says of it: DescribeCluster whether it is fenced (KIP-1073), DescribeQuorum when the
-//! metadata leader heard of it last (KIP-836).
+//! The state of a node, from Kafka's protocol: DescribeCluster says whether it is fenced (KIP-1073), DescribeQuorum
+//! when it last fetched from the metadata leader (KIP-836).
 
 use std::fmt;
 
 use mainstem_client::Quorum;
 use serde_json::{Value, json};
 
-/// A node of which the leader has heard nothing for longer is silent, in milliseconds. A voter of Kafka fetches at least every half
-/// second, one of ours says something each second.
+/// Milliseconds since its last fetch after which a node counts as silent. A voter of Kafka fetches at least every
+/// half second, one of ours sends at least a message each second.
 const SILENT_MS: i64 = 3_000;
 
-/// The knowledge of one node.
+/// The facts known of one node.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Known {
-    /// It is among the brokers that the cluster names.
+    /// The cluster lists it as a broker.
     pub(super) is_listed: bool,
-    /// It is registered and takes no part; none where the asked broker does not tell.
+    /// It is registered and takes no part; none where the asked broker does not report it.
     pub(super) is_fenced: Option<bool>,
-    /// Told of those that keep the metadata.
-    pub(super) heard: Heard,
+    /// Its last fetch of metadata; known of replicas of the metadata alone.
+    pub(super) last_fetch: LastFetch,
     /// It took no connection when it was dialled from here.
     pub(super) is_unreachable: bool,
 }
 
-/// The last sign of life of a node that the metadata leader had.
+/// The last fetch of a node, as the metadata leader reports it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heard {
-    /// It keeps no metadata, or nobody tells.
+pub(super) enum LastFetch {
+    /// The node has no replica of the metadata, or no leader reports fetches.
     #[default]
-    Untold,
-    /// Something, so many milliseconds ago.
+    Unknown,
+    /// The time since then, in milliseconds.
     Ago(i64),
-    /// Nothing since it leads.
+    /// Not since the leader was elected.
     Never,
 }
 
@@ -40,52 +40,54 @@ pub(super) enum Heard {
 pub(super) enum State {
     /// It takes part.
     Up,
-    /// Nothing was heard of it for so many milliseconds; it is not fenced yet.
+    /// Its last fetch was so many milliseconds ago; it is not fenced yet.
     Silent(i64),
-    /// It takes no part. One that is heard of starts or stops.
-    Fenced(Heard),
-    /// It belongs to the cluster, and nothing was heard of it since the metadata leader leads.
+    /// It takes no part. A fenced node that fetches is starting or stopping.
+    Fenced(LastFetch),
+    /// It belongs to the cluster, and has not fetched since the metadata leader was elected.
     Away,
     /// It takes no connection, and no metadata leader knows more.
     Unreachable,
-    /// Nothing is said of it.
+    /// No broker says anything about it.
     Unknown,
 }
 
-impl Heard {
-    /// The last sign of life of a node; untold where it has no replica of the metadata.
-    pub(super) fn of(quorum: &Quorum, node: i32) -> Heard {
+impl LastFetch {
+    /// The last fetch of a node; unknown where it has no replica of the metadata.
+    pub(super) fn of(quorum: &Quorum, node: i32) -> LastFetch {
         let mut all = quorum.voters.iter().chain(&quorum.observers);
-        let Some(replica) = all.clone().find(|replica| replica.node == node) else { return Heard::Untold };
-        // By the clock of the leader alone, which may not be that of this machine.
+        let Some(replica) = all.clone().find(|replica| replica.node == node) else {
+            return LastFetch::Unknown;
+        };
+        // Both times are by the leader's clock, which may differ from this machine's.
         let now_ms =
             all.find(|replica| replica.node == quorum.leader).and_then(|leader| leader.last_fetch_ms);
         match (now_ms, replica.last_fetch_ms) {
-            (Some(now_ms), Some(ms)) => Heard::Ago(now_ms.saturating_sub(ms).max(0)),
-            (Some(_), None) => Heard::Never,
-            (None, _) => Heard::Untold,
+            (Some(now_ms), Some(ms)) => LastFetch::Ago(now_ms.saturating_sub(ms).max(0)),
+            (Some(_), None) => LastFetch::Never,
+            (None, _) => LastFetch::Unknown,
         }
     }
 }
 
 impl Known {
-    /// The state that follows.
+    /// The state that follows from these facts.
     pub(super) fn state(self) -> State {
-        let silent_ms = match self.heard {
-            Heard::Ago(ms) if ms > SILENT_MS => Some(ms),
+        let silent_ms = match self.last_fetch {
+            LastFetch::Ago(ms) if ms > SILENT_MS => Some(ms),
             _ => None,
         };
-        match (self.is_fenced, self.heard, silent_ms) {
+        match (self.is_fenced, self.last_fetch, silent_ms) {
             _ if self.is_unreachable => State::Unreachable,
-            (Some(true), Heard::Never, _) => State::Away,
-            (Some(true), heard, _) => State::Fenced(heard),
+            (Some(true), LastFetch::Never, _) => State::Away,
+            (Some(true), last_fetch, _) => State::Fenced(last_fetch),
             (_, _, Some(ms)) => State::Silent(ms),
             (Some(false), ..) => State::Up,
-            // Nobody says who is fenced: who is named takes part, and who keeps the metadata is heard of.
+            // The brokers do not report fencing: a listed broker takes part, and a replica of the metadata fetches.
             _ if self.is_listed => State::Up,
-            (None, Heard::Ago(_), _) => State::Up,
-            (None, Heard::Never, _) => State::Away,
-            (None, Heard::Untold, _) => State::Unknown,
+            (None, LastFetch::Ago(_), _) => State::Up,
+            (None, LastFetch::Never, _) => State::Away,
+            (None, LastFetch::Unknown, _) => State::Unknown,
         }
     }
 }
@@ -96,7 +98,7 @@ impl State {
         match self {
             State::Up => ("up", Value::Null),
             State::Silent(ms) => ("silent", json!(ms)),
-            State::Fenced(Heard::Ago(ms)) if ms > SILENT_MS => ("fenced", json!(ms)),
+            State::Fenced(LastFetch::Ago(ms)) if ms > SILENT_MS => ("fenced", json!(ms)),
             State::Fenced(_) => ("fenced", Value::Null),
             State::Away => ("away", Value::Null),
             State::Unreachable => ("unreachable", Value::Null),
@@ -110,10 +112,10 @@ impl fmt::Display for State {
         match self {
             State::Up => f.write_str("up"),
             State::Silent(ms) => write!(f, "silent for {}", Span(*ms)),
-            State::Fenced(Heard::Ago(ms)) if *ms > SILENT_MS => {
+            State::Fenced(LastFetch::Ago(ms)) if *ms > SILENT_MS => {
                 write!(f, "fenced, silent for {}", Span(*ms))
             }
-            State::Fenced(Heard::Ago(_)) => f.write_str("fenced, starts or stops"),
+            State::Fenced(LastFetch::Ago(_)) => f.write_str("fenced, starts or stops"),
             State::Fenced(_) => f.write_str("fenced"),
             State::Away => f.write_str("away"),
             State::Unreachable => f.write_str("unreachable"),
@@ -122,7 +124,7 @@ impl fmt::Display for State {
     }
 }
 
-/// Milliseconds as a person says them.
+/// Milliseconds as text for people.
 struct Span(i64);
 
 impl fmt::Display for Span {
@@ -142,37 +144,40 @@ mod tests {
 
     use super::*;
 
-    fn quorum(heard_ms: &[(i32, Option<i64>)]) -> Quorum {
+    fn quorum(last_fetch_ms: &[(i32, Option<i64>)]) -> Quorum {
         let replica = |(node, last_fetch_ms): &(i32, Option<i64>)| QuorumReplica {
             node: *node,
             log_end_offset: Some(1),
             last_fetch_ms: *last_fetch_ms,
             last_caught_up_ms: None,
         };
-        let voters = heard_ms.iter().map(replica).collect();
+        let voters = last_fetch_ms.iter().map(replica).collect();
         Quorum { leader: 1, leader_epoch: 1, high_watermark: 1, voters, observers: Vec::new() }
     }
 
     #[test]
-    fn what_the_leader_has_heard_is_by_its_own_clock() {
-        let told = quorum(&[(1, Some(90_000)), (2, Some(70_000)), (3, None)]);
-        let heard = [1, 2, 3, 4].map(|node| Heard::of(&told, node));
-        assert_eq!(heard, [Heard::Ago(0), Heard::Ago(20_000), Heard::Never, Heard::Untold]);
-        // One before Kafka 3.3 says nothing, not even of itself.
-        let untold = quorum(&[(1, None), (2, None)]);
-        assert_eq!([1, 2].map(|node| Heard::of(&untold, node)), [Heard::Untold; 2]);
+    fn last_fetches_are_by_the_clock_of_the_leader() {
+        let reported = quorum(&[(1, Some(90_000)), (2, Some(70_000)), (3, None)]);
+        let last_fetch = [1, 2, 3, 4].map(|node| LastFetch::of(&reported, node));
+        assert_eq!(
+            last_fetch,
+            [LastFetch::Ago(0), LastFetch::Ago(20_000), LastFetch::Never, LastFetch::Unknown]
+        );
+        // Brokers before Kafka 3.3 report no times, not even their own.
+        let unreported = quorum(&[(1, None), (2, None)]);
+        assert_eq!([1, 2].map(|node| LastFetch::of(&unreported, node)), [LastFetch::Unknown; 2]);
     }
 
     #[test]
-    fn states_follow_from_what_is_told() {
+    fn states_follow_from_what_is_reported() {
         let (listed, fenced) = ([true, false], [Some(true), Some(false), None]);
-        let heard = [Heard::Ago(500), Heard::Ago(130_000), Heard::Never, Heard::Untold];
-        let mut said = String::new();
+        let last_fetch = [LastFetch::Ago(500), LastFetch::Ago(130_000), LastFetch::Never, LastFetch::Unknown];
+        let mut states = String::new();
         for is_listed in listed {
             for is_fenced in fenced.into_iter().filter(|fenced| is_listed || fenced.is_none()) {
-                for heard in heard {
-                    let state = Known { is_listed, is_fenced, heard, is_unreachable: false }.state();
-                    said += &format!("{is_listed} {is_fenced:?} {heard:?}: {state}\n");
+                for last_fetch in last_fetch {
+                    let state = Known { is_listed, is_fenced, last_fetch, is_unreachable: false }.state();
+                    states += &format!("{is_listed} {is_fenced:?} {last_fetch:?}: {state}\n");
                 }
             }
         }
@@ -180,28 +185,28 @@ mod tests {
             true Some(true) Ago(500): fenced, starts or stops
             true Some(true) Ago(130000): fenced, silent for 2 min
             true Some(true) Never: away
-            true Some(true) Untold: fenced
+            true Some(true) Unknown: fenced
             true Some(false) Ago(500): up
             true Some(false) Ago(130000): silent for 2 min
             true Some(false) Never: up
-            true Some(false) Untold: up
+            true Some(false) Unknown: up
             true None Ago(500): up
             true None Ago(130000): silent for 2 min
             true None Never: up
-            true None Untold: up
+            true None Unknown: up
             false None Ago(500): up
             false None Ago(130000): silent for 2 min
             false None Never: away
-            false None Untold: unknown
+            false None Unknown: unknown
         "]]
-        .assert_eq(&said);
+        .assert_eq(&states);
         let unreachable = Known { is_listed: true, is_unreachable: true, ..Known::default() };
         assert_eq!(unreachable.state(), State::Unreachable);
     }
 
     #[test]
-    fn spans_are_said_in_one_unit() {
-        let said = [0, 119_999, 120_000, 7_199_000, 7_200_000, 172_800_000].map(|ms| Span(ms).to_string());
-        assert_eq!(said, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
+    fn spans_have_one_unit() {
+        let texts = [0, 119_999, 120_000, 7_199_000, 7_200_000, 172_800_000].map(|ms| Span(ms).to_string());
+        assert_eq!(texts, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
     }
 }

@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::NO_LEADER;
-use super::state::{Heard, Known, State};
+use super::state::{Known, LastFetch, State};
 use crate::output::{print, print_json, shown, table};
 use crate::target::Target;
 
 /// Partitions without a leader that are named; more are counted.
 const NAMED_MAX: usize = 20;
 
-/// How long a metadata leader is waited for: longer than an election takes.
+/// The time to wait for a metadata leader: longer than an election takes.
 const QUORUM_TIME: Duration = Duration::from_secs(4);
-/// How long a node may take to accept a connection.
+/// The time that a node has to accept a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(1);
 
-/// What `cluster status` takes.
+/// Arguments of `cluster status`.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// Print JSON.
@@ -32,7 +32,7 @@ pub(crate) struct Status {
     target: Target,
 }
 
-/// What is known of the cluster at one instant.
+/// The state of the cluster at one instant.
 #[derive(Debug, Default)]
 struct Found {
     id: String,
@@ -40,30 +40,30 @@ struct Found {
     metadata_epoch: i32,
     nodes: BTreeMap<i32, Node>,
     partitions: usize,
-    /// Fewer replicas in sync than there are.
+    /// Partitions with fewer replicas in sync than there are replicas.
     under_replicated: Vec<String>,
     without_leader: Vec<String>,
-    /// There is a leader, and no majority of the replicas is in sync: acks=all is refused.
+    /// Partitions with a leader and without a majority of replicas in sync: acks=all is refused.
     without_majority: Vec<String>,
-    /// Where there is no metadata leader: nodes that take no connection.
+    /// Nodes that accept no connection; asked for only while there is no metadata leader.
     unreachable: Vec<i32>,
     /// The asked broker is too old to say which nodes are fenced.
-    is_fencing_untold: bool,
+    is_fencing_unknown: bool,
 }
 
 #[derive(Debug, Default)]
 struct Node {
-    /// None while it is not there.
+    /// None while the node is away.
     address: Option<String>,
     rack: Option<String>,
     known: Known,
     votes: bool,
-    /// Records of the metadata log that it does not have yet, as far as the leader knows.
+    /// Records of the metadata log that it lacks, as far as the leader knows.
     metadata_lag: Option<i64>,
     leads: usize,
     replicas: usize,
     in_sync: usize,
-    /// Partitions of which it is the preferred leader and does not lead.
+    /// Partitions whose preferred leader it is, and that another node leads.
     preferred_elsewhere: usize,
 }
 
@@ -90,7 +90,7 @@ async fn collect(admin: &Admin) -> Result<Found> {
         node.address = Some(format!("{}:{}", broker.host, broker.port));
         node.rack = broker.rack.clone();
         (node.known.is_listed, node.known.is_fenced) = (true, broker.is_fenced);
-        found.is_fencing_untold |= broker.is_fenced.is_none();
+        found.is_fencing_unknown |= broker.is_fenced.is_none();
     }
     for topic in admin.topics().await? {
         for partition in &topic.partitions {
@@ -99,7 +99,7 @@ async fn collect(admin: &Admin) -> Result<Found> {
     }
     match tokio::time::timeout(QUORUM_TIME, admin.quorum()).await {
         Ok(quorum) => found.note_quorum(&quorum?),
-        // No node knows more than that: who can be reached from here is the next best.
+        // No node knows the states then. The next best is which nodes can be reached from here.
         Err(_) => found.note_unreachable(unreachable(&brokers).await),
     }
     Ok(found)
@@ -109,7 +109,7 @@ async fn collect(admin: &Admin) -> Result<Found> {
 async fn unreachable(brokers: &BTreeMap<i32, BrokerDescription>) -> Vec<i32> {
     let mut silent = Vec::new();
     for (id, broker) in brokers {
-        // No node listens at another one.
+        // A port outside of 16 bits becomes 0, which accepts no connection.
         let port = u16::try_from(broker.port).unwrap_or(0);
         let dialled = TcpStream::connect((broker.host.as_str(), port));
         let connected = tokio::time::timeout(CONNECT_TIME, dialled).await;
@@ -121,7 +121,7 @@ async fn unreachable(brokers: &BTreeMap<i32, BrokerDescription>) -> Vec<i32> {
 }
 
 impl Found {
-    /// What to do where no node leads the metadata.
+    /// Advice for a cluster without a metadata leader; none where there is one.
     fn why_no_leader(&self) -> Option<String> {
         if self.metadata_leader != NO_LEADER {
             return None;
@@ -151,7 +151,7 @@ impl Found {
             node.metadata_lag = voter.log_end_offset.map(|offset| end - offset);
         }
         for (id, node) in &mut self.nodes {
-            node.known.heard = Heard::of(quorum, *id);
+            node.known.last_fetch = LastFetch::of(quorum, *id);
         }
     }
 
@@ -228,7 +228,7 @@ impl Found {
                 (false, _) => "-",
             };
             let state = node.known.state();
-            // A controller of Kafka that is no broker has none for clients.
+            // A controller of Kafka that is no broker has no address for clients.
             let without_address = if state == State::Up { "-" } else { "not there" };
             vec![
                 id.to_string(),
@@ -253,7 +253,7 @@ impl Found {
             table(&columns, self.nodes.iter().map(row).collect()),
             String::new(),
         ];
-        if self.is_fencing_untold {
+        if self.is_fencing_unknown {
             lines.push(
                 "which nodes are fenced is not known: the broker that was asked is too old to say it (DescribeCluster 2, Kafka 4.0)"
                     .to_owned(),
@@ -299,7 +299,7 @@ mod tests {
             let node = Node { address: Some(format!("h:{id}")), known, ..Node::default() };
             found.nodes.insert(id, node);
         }
-        found.is_fencing_untold = is_fenced.is_none();
+        found.is_fencing_unknown = is_fenced.is_none();
         found
     }
 
@@ -307,7 +307,7 @@ mod tests {
     fn each_node_has_a_state() {
         let mut all = found(Some(false));
         all.nodes.get_mut(&3).unwrap().known.is_fenced = Some(true);
-        let heard = |node, last_fetch_ms| QuorumReplica {
+        let replica = |node, last_fetch_ms| QuorumReplica {
             node,
             log_end_offset: Some(7),
             last_fetch_ms: Some(last_fetch_ms),
@@ -317,7 +317,7 @@ mod tests {
             leader: 1,
             leader_epoch: 2,
             high_watermark: 7,
-            voters: vec![heard(1, 60_000), heard(2, 55_000), heard(3, 18_000), heard(4, 59_700)],
+            voters: vec![replica(1, 60_000), replica(2, 55_000), replica(3, 18_000), replica(4, 59_700)],
             observers: Vec::new(),
         });
         expect![[r"
@@ -359,7 +359,7 @@ mod tests {
             found.note("t", &partition);
         }
         let text = found.to_text();
-        let (_, partitions) = text.rsplit_once("\n\n").expect("the nodes stand above");
+        let (_, partitions) = text.rsplit_once("\n\n").expect("the nodes come first");
         assert_eq!(
             partitions,
             "4 partitions: 3 lack a replica, 1 have no majority in sync, 1 have no leader\n\

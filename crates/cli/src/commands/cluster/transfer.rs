@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::output::{print, print_json};
 use crate::target::Target;
 
-/// What `cluster transfer` takes.
+/// Arguments of `cluster transfer`.
 #[derive(Debug, Args)]
 pub(crate) struct Transfer {
     /// The topic.

@@ -9,10 +9,10 @@ use crate::configs::{self, Resource};
 use crate::output::{joined, print, print_json, print_line, table};
 use crate::target::Target;
 
-/// What `config get` takes.
+/// Arguments of `config get`.
 #[derive(Debug, Args)]
 pub(crate) struct Get {
-    /// What has the settings: topic/NAME, broker/ID, broker (the defaults of all brokers), group/NAME, logger/ID or
+    /// The resource: topic/NAME, broker/ID, broker (the defaults of all brokers), group/NAME, logger/ID or
     /// client-metrics/NAME.
     #[arg(value_parser = Resource::parse)]
     resource: Resource,

@@ -12,7 +12,7 @@ use crate::target::Target;
 #[derive(Debug, Args)]
 #[group(id = "changes", required = true, multiple = true, args = ["set", "delete"])]
 pub(crate) struct Set {
-    /// What has the settings: topic/NAME, broker/ID, broker (the defaults of all brokers), group/NAME, logger/ID or
+    /// The resource: topic/NAME, broker/ID, broker (the defaults of all brokers), group/NAME, logger/ID or
     /// client-metrics/NAME.
     #[arg(value_parser = Resource::parse)]
     resource: Resource,

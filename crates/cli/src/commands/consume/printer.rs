@@ -9,7 +9,7 @@ use super::template::Template;
 use crate::output::{json_line, written};
 use crate::record_json::to_json;
 
-/// How null is shown where there is no JSON, as Kafka's console consumer shows it.
+/// The text of null outside of JSON, as Kafka's console consumer prints it.
 pub(super) const NULL: &[u8] = b"null";
 
 /// The parts of a record that are printed.
@@ -21,7 +21,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Prints records up to a number.
+/// Prints records, up to a count.
 #[derive(Debug)]
 pub(crate) struct Printer {
     format: Format,
@@ -35,7 +35,7 @@ impl Printer {
         Printer { format, left: max, out: BufWriter::with_capacity(64 << 10, io::stdout()) }
     }
 
-    /// Whether no further record is wanted.
+    /// Returns true if the maximum of records is printed.
     pub(crate) fn is_done(&self) -> bool {
         self.left == Some(0)
     }
@@ -52,7 +52,7 @@ impl Printer {
         write_record(&mut self.out, &self.format, None, record).map_err(written)
     }
 
-    /// Hands on what was printed.
+    /// Flushes standard output.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.out.flush().map_err(written)
     }

@@ -1,4 +1,4 @@
-//! The loop of `consume`: take a batch, print it, and see when it is enough.
+//! The loop of `consume`: reads a batch, prints it, and checks whether it was the last.
 
 use std::time::{Duration, Instant};
 
@@ -12,27 +12,27 @@ use crate::interrupt::Interrupt;
 use crate::offsets::{self, Offsets};
 use crate::topic;
 
-/// How soon it is noticed that what is left has nothing to print: a transaction's end, or an aborted one.
+/// The interval of the check whether the end is reached. Markers and aborted records move the position and print nothing.
 const TICK: Duration = Duration::from_millis(100);
-/// After so long without records it is asked whether the cluster is there at all, since a consumer waits for it without a
-/// word.
+/// The time without records after which the cluster is asked whether it still answers. A consumer waits for it
+/// without a word.
 const QUIET: Duration = Duration::from_secs(5);
-/// The state of a group in which everybody has what is theirs.
+/// The state of a group in which each member has its partitions.
 const STABLE: &str = "Stable";
 
-/// The topics that are read, and how far.
+/// The topics to read, and the ends.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) admin: Admin,
     pub(crate) topics: Vec<String>,
     pub(crate) group: Option<String>,
-    /// How long something may fail that may succeed later.
+    /// The time for which an operation is retried.
     pub(crate) limit: Duration,
-    /// Where each partition ended at the start; none to go on for ever.
+    /// The end of each partition at the start; none to read without an end.
     pub(crate) ends: Option<Offsets>,
 }
 
-/// Reads and prints until there is enough, or it is interrupted.
+/// Reads and prints until the end is reached, or a signal interrupts it.
 pub(crate) async fn read(plan: Plan, source: Source, printer: Printer, interrupt: &Interrupt) -> Result<()> {
     let mut reader = Reader { plan, source, printer };
     let read = tokio::select! {
@@ -56,7 +56,7 @@ impl Reader {
         let positions = self.source.positions();
         while !self.printer.is_done() && !self.plan.is_at_end(&positions) {
             if self.plan.group.is_some() {
-                // What is committed was handed on.
+                // A commit covers printed records only, so these are flushed before the next read.
                 self.printer.flush()?;
             }
             match self.next(&positions).await? {
@@ -68,9 +68,9 @@ impl Reader {
         Ok(())
     }
 
-    /// The next batch; none when there is nothing more to wait for.
+    /// The next batch; none at the end.
     async fn next(&mut self, positions: &Positions) -> Result<Option<Result<FetchedBatch, Error>>> {
-        // It is kept until it is done: a rebalance may be in the midst of it.
+        // The same future is polled until it is ready: it may be in the middle of a rebalance.
         let mut next = std::pin::pin!(self.source.next());
         tokio::select! {
             biased;
@@ -89,7 +89,7 @@ impl Reader {
         }
     }
 
-    /// Prints what is before the end.
+    /// Prints the records before the end.
     fn print(&mut self, batch: &FetchedBatch) -> Result<()> {
         let key = batch.partition();
         let end = self.plan.end(key);
@@ -115,7 +115,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Goes on elsewhere if records have gone.
+    /// Continues at another offset if records are gone.
     async fn repair(&mut self, error: Error) -> Result<()> {
         match error {
             Error::OutOfRange { partition, offset, .. } => self.skip(&partition, offset).await,
@@ -132,7 +132,7 @@ impl Reader {
         }
     }
 
-    /// Retention has overtaken the reader, or the log was cut.
+    /// Moves behind records that retention has removed, or back to the end of a log that was cut.
     async fn skip(&mut self, key: &TopicPartition, position: i64) -> Result<()> {
         let admin = &self.plan.admin;
         let earliest = offsets::find(admin, [key], Position::Beginning).await?.get(key).copied().unwrap_or(0);
@@ -147,9 +147,9 @@ impl Reader {
 
 /// A time without records.
 struct Silence {
-    /// When it was asked last whether it has a reason.
+    /// The last time the cluster was asked for a reason.
     asked: Instant,
-    /// Since when the positions stay where they are.
+    /// The time at which the positions last changed.
     since: Instant,
     known: Offsets,
 }
@@ -159,10 +159,10 @@ impl Silence {
         Silence { asked: Instant::now(), since: Instant::now(), known: positions.known() }
     }
 
-    /// Whether there is nothing more to wait for; looked into from time to time.
+    /// Returns true if there is nothing more to wait for. Asks the cluster at most once in 5 s.
     ///
     /// # Errors
-    /// When it lasts too long, or the cluster cannot be asked.
+    /// When the positions do not change for too long, or the cluster cannot be asked.
     async fn ends_all(&mut self, plan: &Plan, positions: &Positions) -> Result<bool> {
         let quiet = QUIET.min(plan.limit);
         if self.asked.elapsed() < quiet {
@@ -182,12 +182,12 @@ impl Silence {
 }
 
 impl Plan {
-    /// The offset at which a partition is not read any more.
+    /// The offset before which a partition is read.
     fn end(&self, partition: &TopicPartition) -> i64 {
         self.ends.as_ref().and_then(|ends| ends.get(partition)).copied().unwrap_or(i64::MAX)
     }
 
-    /// Whether all that is read was read to its end. A member of a group that has nothing may get something.
+    /// Returns true if all assigned partitions are read to their ends. A member of a group without partitions may still get some.
     fn is_at_end(&self, positions: &Positions) -> bool {
         let Some(ends) = &self.ends else { return false };
         let (assigned, known) = (positions.assignment(), positions.known());
@@ -197,7 +197,7 @@ impl Plan {
         assigned.iter().all(is_at_end) && (self.group.is_none() || !assigned.is_empty())
     }
 
-    /// Fails if a partition is not at its end, as nothing comes of it for too long.
+    /// Fails if a partition is not at its end: it has delivered nothing for too long.
     fn check_progress(&self, known: &Offsets) -> Result<()> {
         let end = |key| self.ends.as_ref().and_then(|ends| ends.get(key)).copied();
         for (key, position) in known {
@@ -212,10 +212,10 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether there is nothing to wait for, after a time without records.
+    /// Returns true if there is nothing to wait for, after a time without records.
     ///
     /// # Errors
-    /// When the cluster does not answer, or has not got any more what is read.
+    /// When the cluster does not answer, or a topic or partition is gone.
     async fn is_over(&self, positions: &Positions) -> Result<bool> {
         for topic in &self.topics {
             topic::find(&self.admin, topic).await?;
@@ -228,7 +228,7 @@ impl Plan {
     }
 }
 
-/// What a person can do about a group that does not take a member.
+/// Advice about a group that refuses a member.
 fn advice(code: ErrorCode) -> Option<&'static str> {
     (code == ErrorCode::INCONSISTENT_GROUP_PROTOCOL).then_some(
         "its members do not offer the assignor cooperative-sticky; let them, or read in another group or without one",

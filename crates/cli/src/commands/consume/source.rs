@@ -1,4 +1,4 @@
-//! Where records come from: partitions that were chosen, or those that a group gives its member.
+//! The source of records: chosen partitions, or those that a group assigns to its member.
 
 use anyhow::Result;
 use mainstem_client::{Consumer, Error, FetchedBatch, GroupConsumer, Position, Positions, TopicPartition};
@@ -38,7 +38,7 @@ impl Source {
         }
     }
 
-    /// Ends in order. A member commits where it is, unless it has failed to do its work.
+    /// Closes the source. A member commits its positions, unless it failed.
     pub(crate) async fn close(self, has_failed: bool) -> Result<()> {
         match self {
             Source::Partitions(consumer) => consumer.close().await,

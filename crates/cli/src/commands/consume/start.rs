@@ -1,4 +1,4 @@
-//! Where to start reading: as the command line says it, and as an offset of each partition.
+//! The first record to read: as the command line says it, and as an offset of each partition.
 
 use std::str::FromStr;
 
@@ -11,11 +11,11 @@ use crate::timestamp;
 /// A place in every partition of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// The first record that is there.
+    /// The first existing record.
     Beginning,
     /// After the last record.
     End,
-    /// So many records before the end, or the first one if there are fewer.
+    /// As many records before the end, or the first one if there are fewer.
     BeforeEnd(i64),
     /// This offset.
     Offset(i64),
@@ -62,7 +62,7 @@ pub(crate) async fn resolve(
         Start::Offset(_) | Start::BeforeEnd(_) => Offsets::new(),
     };
     let earliest = offsets::find(admin, partitions, Position::Beginning).await?;
-    // An offset behind an open transaction exists all the same; what is before the end is counted from what can be read.
+    // Offsets behind an open transaction exist, so they are valid starts. A count back from the end counts readable records only.
     let isolation = if matches!(start, Start::BeforeEnd(_)) { isolation } else { Isolation::ReadUncommitted };
     let latest = offsets::find_as(admin, partitions, Position::End, isolation).await?;
     let offset = |key: &TopicPartition| {

@@ -109,7 +109,7 @@ fn escape(letters: &mut Chars<'_>) -> Result<u8, String> {
 }
 
 impl Template {
-    /// Writes a record of a topic's partition, where it has one.
+    /// Writes a record. Topic and partition are empty for a queue's message.
     ///
     /// # Errors
     /// Those of the output.

@@ -29,14 +29,14 @@ struct Pattern {
 }
 
 fn pattern(text: &str) -> Result<Pattern, String> {
-    // What is no pattern by itself could be one within the group.
+    // Both are compiled: a text that is no pattern by itself could be one within the group.
     let whole = Regex::new(text).and_then(|_| Regex::new(&format!("^(?:{text})$")));
     let whole = whole.map_err(|error| error.to_string())?;
     Ok(Pattern { text: text.to_owned(), whole })
 }
 
 impl Topics {
-    /// The topics that are there now.
+    /// The existing topics.
     ///
     /// # Errors
     /// When one that is named is missing, or none matches.

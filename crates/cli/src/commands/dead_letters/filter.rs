@@ -1,4 +1,4 @@
-//! Which letters are meant, by what they say.
+//! Filters of letters by their content.
 
 use clap::Args;
 use mainstem_flow::letter;
@@ -6,7 +6,7 @@ use mainstem_flow::letter;
 use super::letters::Letter;
 use crate::timestamp;
 
-/// Letters that say all of this; all letters where nothing is asked for.
+/// Filters that a letter must pass, all of them; without any, all letters pass.
 #[derive(Debug, Args)]
 pub(crate) struct Filter {
     /// Only letters of this class of error.
@@ -27,7 +27,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Returns true for a letter that is meant.
+    /// Returns true for a letter that passes.
     pub(crate) fn passes(&self, letter: &Letter) -> bool {
         let Filter { class, cause, key, since, until } = self;
         let set_aside_ms = letter.record.timestamp_ms;

@@ -1,4 +1,4 @@
-//! The letters of a topic, as they are read.
+//! Reading the letters of a topic.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use serde_json::{Map, Value, json};
 use crate::offsets::{self, Offsets};
 use crate::topic;
 
-/// How soon it is noticed that what is left are no records: the end of a transaction.
+/// The interval of the check whether the end is reached. Markers of transactions move the position and are no records.
 const TICK: Duration = Duration::from_millis(100);
-/// A topic of which nothing is heard for so long is not waited for.
+/// The time without a batch after which the reading of a topic fails.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Which letters of a topic.
+/// Arguments that choose letters of a topic.
 #[derive(Debug, Args)]
 pub(crate) struct Chosen {
     /// Name of the topic, such as dlq.GROUP.TOPIC.
@@ -32,7 +32,7 @@ pub(crate) struct Chosen {
     pub(crate) offset: Option<i64>,
 }
 
-/// A record with where it comes from, as far as it says so.
+/// A record with its source, as far as its headers say it.
 #[derive(Debug)]
 pub(crate) struct Letter {
     pub(crate) record: OwnedRecord,
@@ -44,19 +44,19 @@ impl Letter {
         letter::text(&self.record.headers, name)
     }
 
-    /// The letters that a note names, which is no letter.
+    /// The offsets that a note names; none for a letter.
     pub(crate) fn noted(&self) -> Option<Vec<i64>> {
         let has_content = self.record.key.is_some() || self.record.value.is_some();
         letter::noted(&self.record.headers).filter(|_| !has_content)
     }
 
-    /// Where it comes from: topic, partition and offset.
+    /// The source: topic, partition and offset.
     pub(crate) fn source(&self) -> Option<(&str, i32, i64)> {
         let partition = self.text(letter::PARTITION)?.parse().ok()?;
         Some((self.text(letter::TOPIC)?, partition, self.text(letter::OFFSET)?.parse().ok()?))
     }
 
-    /// Where it comes from, for people.
+    /// The source as text for people.
     pub(crate) fn shown_source(&self) -> String {
         match self.source() {
             Some((topic, partition, offset)) => format!("{topic}-{partition}@{offset}"),
@@ -64,7 +64,7 @@ impl Letter {
         }
     }
 
-    /// All that it says, by short names, and the record.
+    /// The record and its headers, by short names.
     pub(crate) fn to_json(&self) -> Value {
         let mut out = Map::new();
         let record = &self.record;
@@ -117,8 +117,8 @@ fn put(out: &mut Map<String, Value>, field: &str, bytes: Option<&[u8]>) {
     };
 }
 
-/// Calls `each` for the letters that were there at the start, in the order of each partition, until it says false; returns
-/// where each partition ended. Letters of aborted transactions are none, and those of open ones are none yet.
+/// Calls `each` for the letters that exist at the start, in the order of each partition, until it returns false.
+/// Returns the end of each partition. Letters of aborted and of open transactions are left out.
 pub(crate) async fn read(
     admin: &Admin,
     config: ClientConfig,
@@ -129,7 +129,8 @@ pub(crate) async fn read(
     read_as(admin, config, reading, each).await
 }
 
-/// The same up to an offset of the one partition that is chosen, with all that is there: for who deletes it.
+/// The same up to an offset of the chosen partition, with records of open and aborted transactions too: for `purge`, which deletes them
+/// all.
 pub(crate) async fn read_before(
     admin: &Admin,
     config: ClientConfig,
@@ -141,7 +142,7 @@ pub(crate) async fn read_before(
     read_as(admin, config, reading, each).await
 }
 
-/// Calls `each` for all that is there where partitions go on behind their ends as committed letters have them.
+/// Calls `each` for all records, where partitions have some behind the last stable offsets `ends`. These come from open transactions.
 pub(crate) async fn read_behind(
     admin: &Admin,
     config: ClientConfig,
@@ -162,10 +163,10 @@ pub(crate) async fn read_behind(
     .map(drop)
 }
 
-/// The records that are read of a topic.
+/// The selection of records of a topic to read.
 struct Reading<'c> {
     chosen: &'c Chosen,
-    /// The offset in the one partition before which they are.
+    /// The end in the chosen partition, exclusive.
     before: Option<i64>,
     isolation: Isolation,
 }

@@ -10,14 +10,14 @@ use crate::output::{print, print_json, table};
 use crate::target::Target;
 use crate::topic::led;
 
-/// What topics of dead letters begin with, as handlers and share groups name them.
+/// The prefix of the names of topics of dead letters, as handlers and share groups give it.
 const PREFIX: &str = "dlq.";
 
-/// What `dead-letters list` takes.
+/// Arguments of `dead-letters list`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A topic counts as one of dead letters if its name begins with dlq., as those of handlers do by themselves; letters of
-other topics are shown by their names.")]
+The list has topics whose names begin with dlq., which is the default of handlers. To see letters in other topics, use
+`mainstem dead-letters show` with their names.")]
 pub(crate) struct List {
     /// Print JSON.
     #[arg(long)]

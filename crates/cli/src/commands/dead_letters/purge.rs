@@ -16,8 +16,8 @@ use crate::target::Target;
 /// Arguments of `dead-letters purge`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every record that would be deleted is read first. If one is no letter, which names its topic, partition and offset in headers
-(__dlq.errors.*), nothing is deleted, whatever the name of the topic. Records that come meanwhile stay.")]
+The command first reads every record that it would delete. If one is no letter, it deletes nothing, whatever the name of the
+topic. A letter names its topic, partition and offset in headers (__dlq.errors.*). Records written meanwhile stay.")]
 pub(crate) struct Purge {
     /// Name of the topic, such as dlq.GROUP.TOPIC.
     topic: String,
@@ -36,9 +36,9 @@ pub(crate) struct Purge {
     target: Target,
 }
 
-/// The letters of a topic that are to go.
+/// The letters to delete.
 struct Found {
-    /// The offset in each partition before which they are deleted.
+    /// The end of each partition, exclusive: letters before it are deleted.
     ends: Offsets,
     /// The first offset and the count in each partition that has some.
     letters: BTreeMap<TopicPartition, (i64, u64)>,
@@ -59,7 +59,7 @@ pub(crate) async fn run(purge: &Purge) -> Result<()> {
     }
 }
 
-/// Reads all that is to go.
+/// Reads all letters to delete.
 ///
 /// # Errors
 /// If one of the records is no letter.

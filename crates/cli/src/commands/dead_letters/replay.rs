@@ -1,4 +1,4 @@
-//! `mainstem dead-letters replay`: back to where letters come from.
+//! `mainstem dead-letters replay`: writes letters back to their topics.
 
 mod plan;
 
@@ -19,19 +19,19 @@ use crate::output::{counted, print, print_json};
 use crate::target::Target;
 use plan::{Directed, Plan};
 
-/// What `dead-letters replay` takes.
+/// Arguments of `dead-letters replay`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A letter goes back to its own topic and partition with its key, value and headers, and headers that count its rounds and say
-when it was first written. Its time is that of the replay, so that neither retention nor a route that lets messages expire
-takes it for an old one; --keep-time writes it with its old time.
-Letters say themselves where they come from. They go there only if it is a topic that their group reads: one that it has committed
-positions of, or that its members have. The group is the one in the name of the topic of letters, dlq.GROUP.TOPIC, or --group. --to
-writes anywhere. Letters that do not go, or that cannot be written, are named and stay; the others are written, and the exit
-code is 1.
-Letters that were replayed are deleted if all of the topic were, or all of --partition. Otherwise they stay, and a record behind
-them names them, so that the next replay leaves them out; one that is named by --offset is replayed again. If the command is
-ended in between, the next replay writes them again. The new records come behind all that is there of their keys.")]
+A letter is written back to its own topic and partition, with its key, value and headers. Further headers count its replays and
+have the time of its first write. Its timestamp is that of the replay, so that it does not expire as an old record;
+--keep-time keeps the old timestamp.
+A letter's headers name its topic. It is written there only if its group reads that topic: the group has committed offsets in it,
+or members that read it. The group is the one in the name of the topic of letters, dlq.GROUP.TOPIC, or that of --group. With --to
+letters are written to any topic. Letters without a destination, or that cannot be written, are reported and stay; the others
+are written, and the exit code is 1.
+Replayed letters are deleted if all letters of the topic, or of --partition, were replayed. Otherwise they stay, and a record
+behind them names them, so that the next replay leaves them out. A letter chosen by --offset is replayed again. If the command
+is interrupted, the next replay writes its letters again. The new records come behind all existing records of their keys.")]
 pub(crate) struct Replay {
     #[command(flatten)]
     chosen: Chosen,
@@ -127,7 +127,7 @@ async fn note(producer: &Producer, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Writes the letters. One that cannot be written becomes a failure of the plan, and the others go on.
+/// Writes the letters. One that cannot be written becomes a failure of the plan; the others are still written.
 async fn write(replay: &Replay, producer: &Producer, plan: &mut Plan) {
     let mut sent = VecDeque::new();
     for directed in std::mem::take(&mut plan.directed) {

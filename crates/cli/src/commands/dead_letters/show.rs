@@ -9,7 +9,7 @@ use super::letters::{Chosen, Letter, read};
 use crate::output::{print, print_json, print_line, shown, table};
 use crate::target::Target;
 
-/// What `dead-letters show` takes.
+/// Arguments of `dead-letters show`.
 #[derive(Debug, Args)]
 pub(crate) struct Show {
     #[command(flatten)]

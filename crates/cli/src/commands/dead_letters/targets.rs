@@ -1,7 +1,8 @@
 //! The topics that letters may go back to.
 //!
-//! A letter's headers are what somebody wrote: whoever may write to a topic of dead letters may name any other topic there. A
-//! replay has the rights of the operator, so it follows them only to topics that the group of the dead letters reads.
+//! A letter's headers cannot be trusted: anyone who may write to a topic of dead letters may name any other topic
+//! there. A replay has the rights of the operator. So it follows the headers only to topics that the group of the
+//! dead letters reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +11,16 @@ use mainstem_client::Admin;
 use super::letters::Letter;
 use crate::failure;
 
-/// The topics that are asked about, and what is known of them by now.
+/// The topics asked about so far, and the answers.
 pub(crate) struct Targets<'a> {
     admin: &'a Admin,
     /// The topic of dead letters.
     letters: &'a str,
-    /// The one group whose letters are taken, where a person has named it.
+    /// The group whose letters are taken, if the command line names one.
     group: Option<&'a str>,
-    /// Topics that a group reads, or why that is not known.
+    /// Topics that a group reads, or the reason why they are unknown.
     read: BTreeMap<String, Result<BTreeSet<String>, String>>,
-    /// Partitions of a topic, or why it cannot be written to.
+    /// The number of partitions of a topic, or the reason why it cannot be written to.
     widths: BTreeMap<String, Result<i32, String>>,
 }
 
@@ -28,10 +29,10 @@ impl<'a> Targets<'a> {
         Targets { admin, letters, group, read: BTreeMap::new(), widths: BTreeMap::new() }
     }
 
-    /// The place to which a letter goes back: topic, and partition if the topic still has it.
+    /// The destination of a letter that goes back: its topic, and its partition if the topic still has it.
     ///
     /// # Errors
-    /// Why it does not go there, as a text.
+    /// The reason why it cannot go back, as a text.
     pub(crate) async fn back(&mut self, letter: &Letter) -> Result<(String, Option<i32>), String> {
         let Some((topic, partition, _)) = letter.source() else {
             return Err("it does not say where it comes from; --to names a topic".to_owned());
@@ -43,12 +44,12 @@ impl<'a> Targets<'a> {
             ));
         }
         let width = self.width(topic).await?;
-        // Its key may have come to another partition since, if there are more.
+        // If partitions were added, the key may belong to another one now.
         Ok((topic.to_owned(), Some(partition).filter(|partition| (0..width).contains(partition))))
     }
 
-    /// The group that has set a letter aside: the one that was named, or the one that both the letter and the name of its topic
-    /// say, as in dlq.GROUP.TOPIC.
+    /// The group that has set a letter aside. It is the named one, or the one that both the letter and the name of
+    /// its topic (dlq.GROUP.TOPIC) say.
     fn group_of<'l>(&self, letter: &'l Letter) -> Result<&'l str, String> {
         let Some(group) = letter.text(mainstem_flow::letter::GROUP) else {
             return Err("it does not say which group has set it aside; --to names a topic".to_owned());
@@ -73,10 +74,10 @@ impl<'a> Targets<'a> {
         self.read[group].as_ref().map_err(Clone::clone)
     }
 
-    /// Partitions of a topic that letters are to go to.
+    /// The number of partitions of a topic that letters are to go to.
     ///
     /// # Errors
-    /// Why none can go there, as a text.
+    /// The reason why none can go there, as a text.
     pub(crate) async fn width(&mut self, topic: &str) -> Result<i32, String> {
         if topic == self.letters {
             return Err(format!(
@@ -92,7 +93,7 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// The topics that a group has committed positions of, or that its members read.
+/// The topics that a group reads: those with committed offsets, and those of its members.
 async fn topics_of(admin: &Admin, group: &str) -> Result<BTreeSet<String>, String> {
     let not_known = |error: mainstem_client::Error| {
         format!("it is not known which topics group {group} reads: {}", failure::text(&error.into()))

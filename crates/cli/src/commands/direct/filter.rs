@@ -6,7 +6,7 @@ use mainstem_direct::proto::{Criterion, Filter};
 
 use super::One;
 
-/// What `direct filter` takes.
+/// Arguments of `direct filter`.
 #[derive(Debug, Args)]
 pub(super) struct SetFilter {
     #[command(flatten)]

@@ -8,13 +8,13 @@ use mainstem_direct::{DirectError, JournalOptions, Publisher};
 
 use crate::output::print_line;
 
-/// What `direct serve` takes.
+/// Arguments of `direct serve`.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
     /// Streams: the name of each and the directory of its queue, which is made if it is not there.
     #[arg(required = true, value_name = "NAME=DIR", value_parser = stream)]
     streams: Vec<(String, PathBuf)>,
-    /// Where to serve.
+    /// The address to listen on.
     #[arg(long, default_value = "127.0.0.1:8101", value_name = "HOST:PORT")]
     address: String,
     /// Certificate of the publisher, in PEM; it serves by TLS then. It and the other files are read again when they change.
@@ -37,7 +37,7 @@ fn stream(text: &str) -> Result<(String, PathBuf), String> {
     Ok((name.to_owned(), directory.into()))
 }
 
-/// The same error with the flags of this command for the calls of the library.
+/// The same error, with flags of this command in place of calls of the library.
 fn by_flags(error: DirectError) -> anyhow::Error {
     match error {
         DirectError::Exposed { address } => anyhow!(
@@ -50,9 +50,9 @@ fn by_flags(error: DirectError) -> anyhow::Error {
 
 /// Serves until SIGTERM or SIGINT.
 pub(super) async fn run(serve: &Serve) -> Result<()> {
-    // What is refused, and why, is in the log alone.
+    // Refused requests and their reasons are only in the log.
     let _ = crate::logging::to_stderr(false);
-    // Connections and segments take descriptors; consumers that are away take none.
+    // Connections and segments need descriptors. Consumers that are away need none.
     mainstem_log::descriptors::raise_descriptor_limit();
     let mut publisher = Publisher::new();
     for (name, directory) in &serve.streams {

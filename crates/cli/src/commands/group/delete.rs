@@ -10,10 +10,10 @@ use crate::execution::Plan;
 use crate::failure::advised;
 use crate::output::{counted, table};
 
-/// What a person can do about a group that has members.
+/// Advice about a group that has members.
 const HAS_MEMBERS: &str = "it has members; stop them first, `mainstem group describe` shows them";
 
-/// What `group delete` takes.
+/// Arguments of `group delete`.
 #[derive(Debug, Args)]
 pub(crate) struct Delete {
     /// Names of the groups.
@@ -27,7 +27,7 @@ pub(crate) struct Delete {
 pub(crate) async fn run(delete: &Delete) -> Result<()> {
     let admin = delete.deletion.connect().await?;
     if !delete.deletion.if_exists {
-        // A misspelt name is found before anything is gone.
+        // Looks for all names first, so that a misspelt one stops the command before it deletes anything.
         let there = admin.groups().await?;
         for group in &delete.groups {
             if !there.iter().any(|listed| listed.group_id == *group) {

@@ -13,7 +13,7 @@ use crate::failure::advised;
 use crate::output::{counted, print, print_json, shown, table};
 use crate::target::Target;
 
-/// What `group delete-offsets` takes.
+/// Arguments of `group delete-offsets`.
 #[derive(Debug, Args)]
 pub(crate) struct DeleteOffsets {
     /// Name of the group.
@@ -57,7 +57,7 @@ async fn plan(admin: &Admin, group: &str, partitions: &BTreeSet<TopicPartition>)
     Ok(Plan { text, json: json!({"group": group, "offsets": offsets}) })
 }
 
-/// What a person can do about a refusal.
+/// Advice about a refusal.
 fn advice(code: ErrorCode) -> Option<&'static str> {
     match code {
         ErrorCode::GROUP_ID_NOT_FOUND => {

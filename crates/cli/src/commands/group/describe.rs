@@ -12,7 +12,7 @@ use crate::offsets::Offsets;
 use crate::output::{counted, joined, print, print_json, shown, table};
 use crate::target::Target;
 
-/// What `group describe` takes.
+/// Arguments of `group describe`.
 #[derive(Debug, Args)]
 pub(crate) struct Describe {
     /// Name of the group.
@@ -24,7 +24,7 @@ pub(crate) struct Describe {
     target: Target,
 }
 
-/// Where a group is in one partition.
+/// The position of a group in one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     partition: TopicPartition,
@@ -35,7 +35,7 @@ struct Place {
 }
 
 impl Place {
-    /// Records that are still to be read.
+    /// Records that are not read yet.
     fn lag(&self) -> Option<i64> {
         Some(self.latest?.saturating_sub(self.committed?).max(0))
     }
@@ -66,7 +66,7 @@ pub(crate) async fn run(describe: &Describe) -> Result<()> {
     }
 }
 
-/// Every partition that is assigned or has a commit.
+/// The partitions that are assigned or have a committed offset.
 async fn places(admin: &Admin, group: &GroupDescription, committed: &Offsets) -> Result<Vec<Place>> {
     let owned = |member: &'_ GroupMember| {
         let id = member.member_id.clone();
@@ -116,7 +116,7 @@ fn place_json(place: &Place) -> Value {
     })
 }
 
-/// What a member reads, by topic.
+/// The partitions assigned to a member, by topic.
 fn by_topic(member: &GroupMember) -> BTreeMap<&str, Vec<i32>> {
     let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
     for key in &member.assignment {

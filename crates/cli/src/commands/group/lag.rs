@@ -1,4 +1,4 @@
-//! `mainstem group lag`: how far each group is behind.
+//! `mainstem group lag`: the lag of each group.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,9 +17,9 @@ use crate::target::Target;
 /// Arguments of `group lag`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The lag is the number of records from a committed offset to the end of the partition, summed up; the largest comes first. A
-partition in which the group has committed nothing, whose topic is gone, or that no broker leads has no lag: it is counted
-under UNKNOWN unless nothing was committed. Of share groups brokers tell no committed offsets.")]
+The lag is the sum of the records between committed offsets and the ends of partitions; the largest comes first. A partition has
+no lag if the group has committed nothing in it, its topic is gone, or it has no leader. The last two are counted under UNKNOWN.
+Brokers do not report committed offsets of share groups.")]
 pub(crate) struct Lag {
     /// Only these groups. [default: all]
     groups: Vec<String>,
@@ -38,12 +38,12 @@ pub(crate) struct Lag {
 struct Behind {
     group: String,
     state: String,
-    /// None for all of its topics.
+    /// None in a row for all topics.
     topic: Option<Arc<str>>,
     partitions: usize,
-    /// Partitions of which the end is unknown.
+    /// Partitions whose end is unknown.
     unknown: usize,
-    /// None if it is known of no partition.
+    /// None if it is unknown of all partitions.
     lag: Option<i64>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) async fn run(asked: &Lag) -> Result<()> {
     }
 }
 
-/// The groups that were named, or all.
+/// The named groups, or all.
 ///
 /// # Errors
 /// If one that is named is missing.
@@ -86,7 +86,7 @@ async fn chosen(admin: &Admin, names: &[String]) -> Result<Vec<GroupListing>> {
     Ok(groups)
 }
 
-/// The rows of a group, of which one that has committed nothing has none.
+/// The rows of a group; none if it has committed nothing.
 fn behind(group: &GroupListing, committed: &Offsets, latest: &Offsets, by_topic: bool) -> Vec<Behind> {
     let mut rows: BTreeMap<Option<Arc<str>>, Behind> = BTreeMap::new();
     for (key, offset) in committed {
@@ -162,7 +162,7 @@ mod tests {
             all.iter().map(|(topic, index, offset)| (TopicPartition::new(*topic, *index), *offset)).collect()
         };
         let committed = offsets(&[("a", 0, 10), ("a", 1, 7), ("b", 0, 1), ("gone", 0, 3)]);
-        // The log of a-1 was cut behind the commit.
+        // The log of a-1 ends before the commit: it was cut.
         let latest = offsets(&[("a", 0, 15), ("a", 1, 5), ("b", 0, 2)]);
         expect![[r#"
             GROUP  STATE  PARTITIONS  UNKNOWN  LAG

@@ -8,7 +8,7 @@ use mainstem_client::{Admin, Position, TopicPartition};
 use crate::offsets::{self, Offsets};
 use crate::topic;
 
-/// The offset behind the last record of each partition; without those whose topic is gone or that no broker leads.
+/// The end offset of each partition, but for those whose topic is gone or that have no leader.
 pub(super) async fn latest_offsets(admin: &Admin, keys: &BTreeSet<TopicPartition>) -> Result<Offsets> {
     let mut led = BTreeSet::new();
     for name in keys.iter().map(|key| &key.topic).collect::<BTreeSet<_>>() {

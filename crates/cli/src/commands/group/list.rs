@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::output::{print, print_json, table};
 use crate::target::Target;
 
-/// What `group list` takes.
+/// Arguments of `group list`.
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Print JSON.

@@ -1,4 +1,4 @@
-//! `mainstem group reset`: where a group goes on.
+//! `mainstem group reset`: sets the offsets at which a group continues.
 
 mod file;
 mod plan;
@@ -20,7 +20,7 @@ use crate::target::Target;
 use crate::{duration, timestamp};
 use plan::{Planned, To};
 
-/// What `group reset` takes.
+/// Arguments of `group reset`.
 #[derive(Debug, Args)]
 pub(crate) struct Reset {
     /// Name of the group. One that does not exist comes to be by its first offset.
@@ -49,11 +49,11 @@ pub(crate) struct Reset {
     target: Target,
 }
 
-/// Where to. An offset that a partition does not have any more, or not yet, counts as its first or its last one.
+/// The new offset. One that a partition does not have any more, or not yet, counts as its first or its last one.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct Place {
-    /// The first record that is there.
+    /// The first existing record.
     #[arg(long)]
     to_earliest: bool,
     /// Behind the last record.
@@ -65,7 +65,7 @@ struct Place {
     /// This offset.
     #[arg(long, value_name = "OFFSET", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(0..))]
     to_offset: Option<i64>,
-    /// So many records on from the group's offset, or back if negative.
+    /// The group's offset plus so many records, or minus if negative.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     shift_by: Option<i64>,
     /// The first record at or after a time such as 2026-11-21T22:00:00Z; UTC unless it says otherwise.
@@ -94,7 +94,7 @@ impl Place {
     }
 }
 
-/// Shows what would change, and changes it if told so.
+/// Shows the changes, and makes them with --execute.
 pub(crate) async fn run(reset: &Reset) -> Result<()> {
     let to = reset.place.to()?;
     let admin = reset.target.connect().await?;
@@ -113,7 +113,7 @@ pub(crate) async fn run(reset: &Reset) -> Result<()> {
     }
 }
 
-/// What a person can do about a refusal.
+/// Advice about a refusal.
 fn advice(code: ErrorCode) -> Option<&'static str> {
     match code {
         ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::STALE_MEMBER_EPOCH => {
@@ -123,7 +123,7 @@ fn advice(code: ErrorCode) -> Option<&'static str> {
     }
 }
 
-/// The offsets of a group that has no members: these would go on from where they are, and commit over what was set.
+/// The offsets of a group without members. Members would continue from their positions, and commit over the new offsets.
 async fn inactive(admin: &Admin, group: &str) -> Result<Offsets> {
     match admin.describe_group(group).await? {
         Some(found) if !found.members.is_empty() || found.state != "Empty" => bail!(

@@ -8,7 +8,7 @@ use mainstem_client::{Admin, TopicPartition};
 
 use crate::topic;
 
-/// A topic, and which of its partitions are meant.
+/// A topic, with some or all of its partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TopicPartitions {
     topic: String,
@@ -36,7 +36,7 @@ impl FromStr for TopicPartitions {
     }
 }
 
-/// The topics and partitions that are named, each once.
+/// The topics and partitions named, each once.
 ///
 /// # Errors
 /// When there is no such topic or partition.

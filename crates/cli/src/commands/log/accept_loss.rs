@@ -11,12 +11,12 @@ use serde_json::json;
 use crate::disk::losses_of;
 use crate::output::{print, print_json};
 
-/// What `log accept-loss` takes.
+/// Arguments of `log accept-loss`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A partition of which segments are gone, or shorter than the last orderly stop left them, is offline until they are put
-back, or until this command says that it is to be served without them. The next start serves it then, and names in its
-log what is missing. It counts for what is missing now, and once.")]
+A partition is offline if some of its segments are missing, or shorter than after the last orderly stop. Put them back, or run this
+command to serve the partition without them. The next start then serves it, and its log names the missing segments. This counts
+once, and for the segments that are missing now.")]
 pub(crate) struct AcceptLoss {
     /// Directories of partitions, such as ./mainstem-data/orders-0.
     #[arg(required = true, value_name = "DIR")]
@@ -26,7 +26,7 @@ pub(crate) struct AcceptLoss {
     json: bool,
 }
 
-/// Accepts what is missing in the directories, if something is missing in each.
+/// Records that the losses in the directories are accepted. Each must have a loss.
 pub(crate) fn run(accept: &AcceptLoss) -> Result<()> {
     let mut losses = Vec::new();
     for dir in &accept.dirs {

@@ -17,10 +17,10 @@ use crate::record_json::to_json;
 use crate::secrets::shown_value;
 use crate::timestamp;
 
-/// What the records of one batch may decompress to.
+/// The most bytes to which one batch may decompress.
 const DECOMPRESSED_BYTES_MAX: usize = 1 << 30;
 
-/// What `log dump` takes.
+/// Arguments of `log dump`.
 #[derive(Debug, Args)]
 pub(crate) struct Dump {
     /// Segment files (.log, .index, .timeindex), directories of partitions, or a data directory.
@@ -141,7 +141,7 @@ impl Dumper {
 
     fn dump_records(&mut self, file: &SegmentFile, batch: &Batch<'_>) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        // Control records have a format of their own, and no secrets.
+        // Control records have a format of their own, and hold no secrets.
         let of_metadata = !batch.attributes().is_control() && is_of_metadata(file);
         match batch.records(&mut buffer, DECOMPRESSED_BYTES_MAX, &mut self.scratch) {
             Err(error) => self.record_fault(file, &error.to_string())?,
@@ -202,7 +202,7 @@ impl Dumper {
     }
 }
 
-/// Whether a file is in the directory of the metadata log.
+/// Returns true if a file is in the directory of the metadata log.
 fn is_of_metadata(file: &SegmentFile) -> bool {
     let path = file.path.canonicalize().unwrap_or_else(|_| file.path.clone());
     let dir = path.parent().and_then(Path::file_name);

@@ -20,17 +20,17 @@ use crate::timestamp;
 /// Arguments of `log strays`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A partition that no topic owns at a start of the broker is stray: its directory gets a name that ends in -stray, and stays.
-No broker deletes it: it may be the only copy of its records, as after a start with the wrong metadata. Its files are read by
-`mainstem log dump`. The broker may run: it has no stray partition open.")]
+A partition is stray if no topic owns it when the broker starts: its directory then gets a name that ends in -stray. No broker
+deletes it, as it may be the only copy of its records, such as after a start with the wrong metadata. `mainstem log dump` reads
+its files. The broker may run meanwhile: it has no stray partition open.")]
 pub(crate) struct Strays {
     /// Log directories of brokers (log.dirs), such as ./mainstem-data.
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Only what this partition was; may be given several times.
+    /// Only those of this partition; may be given several times.
     #[arg(long = "partition", value_name = "TOPIC-N")]
     partitions: Vec<String>,
-    /// Only what was set aside longer ago: P30D for thirty days, PT12H for twelve hours.
+    /// Only those that were set aside longer ago: P30D for thirty days, PT12H for twelve hours.
     #[arg(long, value_name = "DURATION", value_parser = duration::argument)]
     older_than: Option<i64>,
     /// Print JSON.
@@ -40,11 +40,11 @@ pub(crate) struct Strays {
     execution: Execution,
 }
 
-/// A stray partition as it is shown.
+/// A stray partition of a log directory.
 struct Found {
     log_dir: PathBuf,
     stray: Stray,
-    /// When it was set aside, in ms since 1970: its directory got its name then, and nothing has touched it since.
+    /// The time at which it was set aside, in ms since 1970: its directory got its name then, and has not changed since.
     since_ms: i64,
 }
 
@@ -121,13 +121,13 @@ fn check_log_directory(dir: &Path) -> Result<()> {
     }
 }
 
-/// When the directory's name was last changed.
+/// The time at which the directory was last renamed.
 fn since_ms(path: &Path) -> std::io::Result<i64> {
     let data = fs::symlink_metadata(path)?;
     Ok(data.ctime().saturating_mul(1_000).saturating_add(data.ctime_nsec() / 1_000_000))
 }
 
-/// Deletes one, behind so many others.
+/// Deletes one. `deleted` counts those before it, for the error.
 fn delete(stray: &Stray, deleted: usize) -> Result<()> {
     strays::remove(&RealStorage, stray).with_context(|| {
         let deleted = counted(deleted as u64, "stray partition");

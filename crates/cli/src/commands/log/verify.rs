@@ -16,12 +16,12 @@ use crate::output::{counted, print, print_json};
 
 use findings::Findings;
 
-/// What `log verify` takes.
+/// Arguments of `log verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Checks that every segment is there which the last orderly stop left, every batch (length, CRC, records, order of offsets and epochs), every index entry, the leader epochs, the
-producer snapshots and the topic id. Nothing is changed. While a broker writes to the directory, the end of a partition
-may look cut off.")]
+Checks that all segments of the last orderly stop exist, every batch (length, CRC, records, order of offsets and epochs), every
+index entry, the leader epochs, the producer snapshots and the topic id. Nothing is changed. While a broker writes to the
+directory, the end of a partition may look cut off.")]
 pub(crate) struct Verify {
     /// A data directory, or the directory of one partition.
     #[arg(required = true, value_name = "DIR")]

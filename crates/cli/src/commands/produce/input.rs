@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 const READ_BYTES: usize = 64 << 10;
-/// How many reads wait for the brokers at most.
+/// The most reads that wait to be sent.
 const READS_AHEAD: usize = 16;
 /// A line must fit the largest batch that any broker takes.
 pub(crate) const LINE_BYTES_MAX: usize = 256 << 20;
@@ -27,17 +27,17 @@ impl Input {
     /// Starts to read.
     pub(crate) fn start() -> Result<Self> {
         let (sender, reads) = channel(READS_AHEAD);
-        // The thread ends with the process: a read of a terminal cannot be called off.
+        // A read of a terminal cannot be cancelled, so the thread ends with the process.
         thread::Builder::new().name("input".into()).spawn(move || read_all(io::stdin(), &sender))?;
         Ok(Input { reads, cutter: Cutter::default(), bytes: 0 })
     }
 
-    /// How many bytes were read.
+    /// The number of bytes read.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The next lines; none at the end. A future of this that is dropped takes nothing.
+    /// The next lines; none at the end. It is cancel-safe: a future that is dropped takes nothing.
     pub(crate) async fn next(&mut self) -> Result<Option<Lines>> {
         loop {
             let lines = match self.reads.recv().await {
@@ -80,7 +80,7 @@ fn read_all(mut from: impl Read, to: &Sender<io::Result<Vec<u8>>>) {
     }
 }
 
-/// Lines that belong together, each with its end except maybe the last one.
+/// Complete lines with their ends. Only the last one may lack it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lines(Bytes);
 
@@ -101,7 +101,7 @@ struct Cutter {
 }
 
 impl Cutter {
-    /// All lines that end within what came so far.
+    /// All lines whose ends were read by now.
     fn push(&mut self, bytes: &[u8]) -> Result<Option<Lines>> {
         let Some(last) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             self.rest.extend_from_slice(bytes);
@@ -116,7 +116,7 @@ impl Cutter {
         Ok(Some(Lines(lines.into())))
     }
 
-    /// What is left when the input has ended.
+    /// The rest after the last end of line, when the input has ended.
     fn finish(&mut self) -> Option<Lines> {
         let rest = std::mem::take(&mut self.rest);
         (!rest.is_empty()).then_some(Lines(rest.into()))

@@ -1,4 +1,4 @@
-//! What a line of the input means.
+//! Records from lines of the input.
 
 use std::sync::Arc;
 
@@ -33,12 +33,12 @@ impl HeaderArgument {
     }
 }
 
-/// How lines become records.
+/// The conversion of lines to records.
 #[derive(Debug)]
 pub(crate) struct LineFormat {
     topic: Arc<str>,
     kind: Kind,
-    /// Those of every record.
+    /// The headers of every record.
     headers: Vec<(String, Option<Bytes>)>,
 }
 
@@ -50,13 +50,13 @@ enum Kind {
 }
 
 impl LineFormat {
-    /// As the command line says.
+    /// The format that the command line describes.
     pub(crate) fn new(produce: &Produce, topic: Arc<str>) -> Self {
         let (separator, key) = (produce.key_separator.as_deref(), produce.key.as_deref());
         LineFormat { topic, ..LineFormat::plain(separator, key, produce.json, &produce.headers) }
     }
 
-    /// The same without a topic, for a queue.
+    /// The same for a queue, which has no topic.
     pub(crate) fn plain(
         key_separator: Option<&str>,
         key: Option<&str>,
@@ -72,7 +72,7 @@ impl LineFormat {
         LineFormat { topic: "".into(), kind, headers: headers.iter().map(header).collect() }
     }
 
-    /// The record of a value, with the key of every record.
+    /// A record of this value, with the key that all records have.
     pub(crate) fn record_of(&self, value: Bytes) -> Record {
         let key = match &self.kind {
             Kind::Value { key } => key.clone(),
@@ -83,7 +83,7 @@ impl LineFormat {
         record
     }
 
-    /// The record of a line, whose number is for the error. It shares the line's bytes.
+    /// The record of a line. It shares the line's bytes. The number of the line is for the error.
     pub(crate) fn parse(&self, line: Bytes, number: u64) -> Result<Record> {
         let topic = self.topic.clone();
         let mut record = match &self.kind {
@@ -106,7 +106,7 @@ impl LineFormat {
     }
 }
 
-/// Where `needle` is first found.
+/// The position of the first `needle`.
 fn find(line: &[u8], needle: &[u8]) -> Option<usize> {
     match needle.is_empty() {
         true => None,

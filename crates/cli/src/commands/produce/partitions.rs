@@ -1,24 +1,24 @@
-//! Which partition a record of the input goes to, where its key does not decide.
+//! The partition of a record, where its key does not decide.
 
 use anyhow::{Result, bail};
 use mainstem_client::{Record, Topic};
 
-/// The partitions of a topic. Records without a key go to one for a batch's worth, then to the next.
+/// The partitions of a topic. Records without a key go to one partition until it has a batch, then to the next.
 #[derive(Debug)]
 pub(crate) struct Partitions {
     topic: String,
     count: i32,
-    /// Where records go that do not say otherwise.
+    /// The partition of the command line, for records that do not name their own.
     chosen: Option<i32>,
-    /// The one for records without a key.
+    /// The partition for records without a key.
     turn: i32,
-    /// What it has got.
+    /// Bytes of records that `turn` has got.
     bytes: usize,
     bytes_max: usize,
 }
 
 impl Partitions {
-    /// Those of a topic; `bytes_max` is a batch's worth.
+    /// The partitions of a topic; `bytes_max` is the size of a batch.
     pub(crate) fn new(topic: &Topic, chosen: Option<i32>, bytes_max: usize) -> Result<Self> {
         if let Some(index) = chosen {
             topic.partition(index)?;
@@ -30,7 +30,7 @@ impl Partitions {
         Ok(Partitions { topic: topic.name.to_string(), count, chosen, turn: 0, bytes: 0, bytes_max })
     }
 
-    /// Gives a record its partition, if it is not its key's to give.
+    /// Chooses the partition of a record, unless its key does.
     pub(crate) fn choose(&mut self, record: &mut Record) -> Result<()> {
         record.partition = record.partition.or(self.chosen);
         match (record.partition, &record.key) {
@@ -49,7 +49,7 @@ impl Partitions {
         Ok(())
     }
 
-    /// The input pauses: what has come is a batch.
+    /// Ends the batch, as the input pauses.
     pub(crate) fn pause(&mut self) {
         if self.bytes > 0 {
             self.next();

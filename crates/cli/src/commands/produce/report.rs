@@ -1,4 +1,4 @@
-//! What `produce` tells: progress on a terminal, and the result.
+//! The output of `produce`: progress on a terminal, and the result.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::input::stdin_file_bytes;
 use super::sender::Totals;
 use crate::output::{bytes, counted, print, print_json};
 
-/// A line on the terminal; nothing elsewhere.
+/// A progress line on the terminal; nothing elsewhere.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// Begins to show. A file has a length, a pipe has none.
+    /// Shows progress from now on. A file has a length, a pipe has none.
     pub(crate) fn start() -> Self {
         let (bar, template) = match stdin_file_bytes() {
             Some(length) => (ProgressBar::new(length), "{bar:30} {bytes}/{total_bytes}, {msg}, {eta} left"),
@@ -26,13 +26,13 @@ impl Progress {
         };
         let style = ProgressStyle::with_template(template).expect("the template is constant");
         if io::stdin().is_terminal() {
-            // It would stand in the way of who types.
+            // At a terminal the line would get in the way of typing.
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         Progress { bar: bar.with_style(style) }
     }
 
-    /// Shows what was done.
+    /// Shows the progress.
     pub(crate) fn show(&self, totals: &Totals, input_bytes: u64) {
         self.bar.set_message(format!("{} acknowledged", counted(totals.acknowledged, "record")));
         self.bar.set_position(input_bytes);

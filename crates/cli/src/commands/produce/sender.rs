@@ -1,4 +1,4 @@
-//! Gives records to the producer and keeps count of what became of them.
+//! Sends records by the producer, and counts the outcomes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,15 +11,15 @@ use crate::background::Background;
 use crate::failure;
 use crate::output::counted;
 
-/// Records that are under way take as many bytes as this many batches, or `UNDER_WAY_BYTES_MIN` if that is more: enough
-/// for one to be gathered and compressed while those before it are on their way and written.
+/// Records in flight may take as many bytes as this many batches, or `UNDER_WAY_BYTES_MIN` if that is more. So one
+/// batch is gathered and compressed while those before it are sent and written.
 const BATCHES_UNDER_WAY: usize = 4;
 const UNDER_WAY_BYTES_MIN: usize = 2 << 20;
 
-/// How many refusals are reported one by one.
+/// The most refusals that are reported one by one.
 const REFUSALS_SHOWN: usize = 10;
 
-/// Refusals that are the fault of a record: those after it may well be taken.
+/// Refusals because of one record: brokers may accept the records after it.
 const FAULTS_OF_RECORDS: [ErrorCode; 5] = [
     ErrorCode::MESSAGE_TOO_LARGE,
     ErrorCode::RECORD_LIST_TOO_LARGE,
@@ -28,16 +28,16 @@ const FAULTS_OF_RECORDS: [ErrorCode; 5] = [
     ErrorCode::CORRUPT_MESSAGE,
 ];
 
-/// What was sent so far.
+/// Counts of records and bytes so far.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Records that were handed to the sender.
+    /// Records given to the sender.
     pub(crate) records: u64,
-    /// Those that a broker acknowledged; with acks=0, that were sent.
+    /// Records that a broker acknowledged; with acks=0, that were sent.
     pub(crate) acknowledged: u64,
     /// Bytes of the acknowledged batches, as sent.
     pub(crate) bytes: u64,
-    /// First and last offset by partition, as far as brokers tell.
+    /// First and last offset by partition, as far as brokers report them.
     pub(crate) offsets: BTreeMap<i32, (i64, i64)>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Sender {
     producer: Producer,
     /// Compresses and sends while lines are read.
     _background: Background,
-    /// With the bytes that each has, oldest first.
+    /// Records in flight with their sizes in bytes, oldest first.
     under_way: VecDeque<(Delivery, usize)>,
     bytes_under_way: usize,
     bytes_under_way_max: usize,
@@ -74,7 +74,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// A sender as the command line says.
+    /// A sender with the options of the command line.
     pub(crate) async fn new(produce: &Produce) -> Result<Self> {
         let client = produce.target.config()?;
         let limit = produce.target.limit();
@@ -89,14 +89,14 @@ impl Sender {
             ..ProducerConfig::new(client)
         };
         let config = config.acks(produce.acks.into()).compression(produce.compression.into());
-        // Without idempotence, lines keep their order only one request after another.
+        // Without idempotence lines keep their order only with one request in flight.
         let in_flight_max = if config.idempotence { config.in_flight_max } else { 1 };
         let background = Background::start("sender")?;
         let producer = {
             let _there = background.handle().enter();
             Producer::new(ProducerConfig { in_flight_max, ..config })?
         };
-        // So that the connection is made there, too.
+        // The connection is made on the runtime of the sender, too.
         let (known, topic) = (producer.clone(), produce.topic.clone());
         background.handle().spawn(async move { known.topic(&topic).await.map(drop) }).await??;
         Ok(Sender {
@@ -110,16 +110,16 @@ impl Sender {
         })
     }
 
-    /// What was sent so far.
+    /// Counts of records and bytes so far.
     pub(crate) fn totals(&mut self) -> &Totals {
         self.totals.bytes = self.producer.written_bytes();
         &self.totals
     }
 
-    /// Sends a record, that of a line, as soon as there is room.
+    /// Sends the record of a line as soon as its bytes may be in flight.
     ///
     /// # Errors
-    /// When nothing further can be sent. A refusal that is the fault of one record is only counted and told.
+    /// When nothing further can be sent. A refusal because of one record is only counted and reported.
     pub(crate) async fn send(&mut self, record: Record) -> Result<()> {
         while self.bytes_under_way >= self.bytes_under_way_max {
             self.settle_first().await?;
@@ -132,7 +132,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Takes note of what is known.
+    /// Takes the outcomes that are known by now.
     pub(crate) fn take_note(&mut self) -> Result<()> {
         while let Some((first, _)) = self.under_way.front()
             && let Some(outcome) = first.poll_outcome()
@@ -142,17 +142,17 @@ impl Sender {
         Ok(())
     }
 
-    /// Waits for the outcome of all; after a failure, of those that still succeed.
+    /// Waits for the outcomes of all records in flight. After a failure it only counts those that succeed.
     pub(crate) async fn finish(&mut self) -> Result<()> {
         let mut finished = Ok(());
-        // All that waits goes out at once.
+        // The flush sends batches without waiting for the linger.
         let producer = self.producer.clone();
         let flushed = tokio::spawn(async move { producer.flush().await });
         while !self.under_way.is_empty() {
             let settled = self.settle_first().await;
             finished = finished.and(settled);
         }
-        // It has nothing left to wait for; a panic there was reported when it happened.
+        // There is nothing left to wait for; a panic of the task was reported when it happened.
         let _ = flushed.await;
         self.refusals.end();
         finished
@@ -164,7 +164,7 @@ impl Sender {
         self.settle(outcome)
     }
 
-    /// Takes the outcome of the first.
+    /// Takes the outcome of the oldest record in flight.
     fn settle(&mut self, outcome: Result<Delivered, Error>) -> Result<()> {
         let (_, bytes) = self.under_way.pop_front().expect("its outcome came");
         self.bytes_under_way -= bytes;
@@ -183,20 +183,20 @@ impl Sender {
     }
 }
 
-/// About the bytes that a record takes.
+/// The approximate size of a record in memory, in bytes.
 fn size(record: &Record) -> usize {
-    /// What it takes beside key, value and headers, and while it waits.
+    /// Bytes beside key, value and headers: structure, and a place in the queue.
     const OVERHEAD_BYTES: usize = 48;
     let len = |bytes: &Option<bytes::Bytes>| bytes.as_ref().map_or(0, bytes::Bytes::len);
     let headers = record.headers.iter().map(|(key, value)| key.len() + len(value));
     OVERHEAD_BYTES + len(&record.key) + len(&record.value) + headers.sum::<usize>()
 }
 
-/// Records that brokers refuse, told together where they are refused alike.
+/// Refusals by brokers. Equal ones in a row are reported together.
 #[derive(Debug, Default)]
 struct Refusals {
-    told: usize,
-    /// The last one, and how many records in a row it is about.
+    reported: usize,
+    /// The last refusal, and the number of records in a row with it.
     open: Option<(Error, u64)>,
 }
 
@@ -211,11 +211,11 @@ impl Refusals {
         }
     }
 
-    /// The next one is another one.
+    /// Reports the last refusal.
     fn end(&mut self) {
         let Some((error, records)) = self.open.take() else { return };
-        self.told += 1;
-        match self.told.cmp(&(REFUSALS_SHOWN + 1)) {
+        self.reported += 1;
+        match self.reported.cmp(&(REFUSALS_SHOWN + 1)) {
             std::cmp::Ordering::Greater => {}
             std::cmp::Ordering::Equal => eprintln!("mainstem: further refusals are only counted"),
             std::cmp::Ordering::Less => eprintln!("mainstem: {}", refusal(error, records)),
@@ -245,11 +245,11 @@ mod tests {
     fn refusals_in_a_row_are_one() {
         let mut refusals = Refusals::default();
         (0..3).for_each(|_| refusals.add(refused(ErrorCode::MESSAGE_TOO_LARGE)));
-        assert_eq!((refusals.told, refusals.open.as_ref().map(|open| open.1)), (0, Some(3)));
+        assert_eq!((refusals.reported, refusals.open.as_ref().map(|open| open.1)), (0, Some(3)));
         refusals.add(refused(ErrorCode::INVALID_RECORD));
-        assert_eq!((refusals.told, refusals.open.as_ref().map(|open| open.1)), (1, Some(1)));
+        assert_eq!((refusals.reported, refusals.open.as_ref().map(|open| open.1)), (1, Some(1)));
         refusals.end();
-        assert!(refusals.told == 2 && refusals.open.is_none());
+        assert!(refusals.reported == 2 && refusals.open.is_none());
     }
 
     #[test]

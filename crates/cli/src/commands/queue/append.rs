@@ -13,13 +13,13 @@ use serde_json::json;
 use crate::commands::produce::{HeaderArgument, LineFormat};
 use crate::output::{counted, print_json, print_line};
 
-/// Lines that are there already become one batch, up to so many bytes.
+/// Lines that are already read become one batch, up to so many bytes.
 const BATCH_BYTES: usize = 32 << 10;
 
-/// What `queue append` takes.
+/// Arguments of `queue append`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each line of standard input is a message; lines that are there at once become one batch. With --json a line is
+Each line of standard input is a message; lines that are read together become one batch. With --json a line is
 {\"key\":..,\"value\":..,\"headers\":[..],\"timestamp\":..}, as `mainstem queue tail --json` writes it. Other processes may append
 to the same queue meanwhile.")]
 pub(crate) struct Append {
@@ -91,7 +91,7 @@ fn append_lines(
         pending_bytes += line.len();
         let number = count + records.len() as u64 + 1;
         records.push(format.parse(line, number)?);
-        // Who types or pipes slowly sees each line in the queue at once.
+        // Typed or slow input has each line in the queue as soon as it is read.
         if pending_bytes < BATCH_BYTES && input.buffer().contains(&b'\n') {
             continue;
         }

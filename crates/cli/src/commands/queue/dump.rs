@@ -12,13 +12,13 @@ use crate::output::{json_line, written};
 use crate::record_json::to_json;
 use crate::timestamp;
 
-/// What the records of one batch may decompress to.
+/// The most bytes to which one batch may decompress.
 const DECOMPRESSED_BYTES_MAX: usize = 1 << 30;
 
-/// What `queue dump` takes.
+/// Arguments of `queue dump`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints what is published and ends at the first damage. `mainstem log dump` prints closed segments with all that is in them.")]
+Prints published batches and ends at the first damage. `mainstem log dump` prints all contents of closed segments.")]
 pub(crate) struct Dump {
     /// Directory of the queue.
     dir: PathBuf,

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::output::{bytes, print, print_json, print_line, table};
 use crate::timestamp;
 
-/// What `queue list` takes.
+/// Arguments of `queue list`.
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Directory of the queue.

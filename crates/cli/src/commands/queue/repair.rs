@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::execution::{Execution, Plan};
 use crate::output::{counted, print_json, print_line};
 
-/// What `queue repair` takes.
+/// Arguments of `queue repair`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What follows the first damage is deleted: copy the directory before if it may be of use. End all processes that have the
-queue open. A partition of a broker is refused, whether the broker runs or not: it repairs its partitions when it starts.")]
+All messages behind the first damage are deleted: copy the directory before, if they may be of use. End all processes that have
+the queue open. Partitions of a broker are refused, also while it does not run: it repairs its partitions when it starts.")]
 pub(crate) struct Repair {
     /// Directory of the queue.
     dir: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct Repair {
     execution: Execution,
 }
 
-/// Shows what is to be cut, and repairs the queue if that is asked for.
+/// Shows the cut, and repairs the queue with --execute.
 pub(crate) async fn run(repair: &Repair) -> Result<()> {
     if !repair.execution.begin(repair.json, plan(repair)).await? {
         return Ok(());
@@ -39,14 +39,18 @@ pub(crate) async fn run(repair: &Repair) -> Result<()> {
         return print_json(&to_json(&repaired));
     }
     let control = if repaired.control_rebuilt { "; the control file was made again" } else { "" };
-    print_line(&format!("the queue goes on at offset {}; {}{control}", repaired.next_offset, lost(&repaired)))
+    print_line(&format!(
+        "the queue continues at offset {}; {}{control}",
+        repaired.next_offset,
+        lost(&repaired)
+    ))
 }
 
 async fn plan(repair: &Repair) -> Result<Plan> {
     let planned = mainstem_queue::plan_repair(&repair.dir)?;
     let control = if planned.control_rebuilt { "; the control file would be made again" } else { "" };
     let text = format!(
-        "{}: the queue would go on at offset {}; {}{control}",
+        "{}: the queue would continue at offset {}; {}{control}",
         repair.dir.display(),
         planned.next_offset,
         lost(&planned)

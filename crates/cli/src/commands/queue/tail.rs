@@ -11,19 +11,19 @@ use crate::commands::consume::{Format, Printer, Start};
 use crate::commands::produce::HeaderArgument;
 use crate::interrupt::Interrupt;
 
-/// How often a command that waits for messages looks whether it is to end.
+/// The interval at which a command that waits for messages checks for signals.
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(200);
 
-/// What `queue tail` takes.
+/// Arguments of `queue tail`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without --follow the command ends at the messages that were there when it reached them. A named tailer goes on where it
-ended; what was printed is done. Of several filters all have to hold; --max counts what they let pass.")]
+Without --follow the command ends when it has printed the last message. A named tailer resumes where it ended; printed
+messages count as done. A message has to pass all filters; --max counts messages that pass.")]
 pub(crate) struct Tail {
     /// Directory of the queue.
     dir: PathBuf,
-    /// Where to start: beginning, end, an offset, -N for N messages before the end, a time as 2026-11-21T22:00:00Z, or
-    /// @MS for milliseconds since 1970. [default: beginning; with --named where it ended]
+    /// The first message: beginning, end, an offset, -N for N messages before the end, a time as
+    /// 2026-11-21T22:00:00Z, or @MS for milliseconds since 1970. [default: beginning; with --named where it ended]
     #[arg(long, short, value_name = "WHERE", allow_hyphen_values = true)]
     from: Option<Start>,
     /// Read as the tailer of this name, which keeps its position in the queue's directory.

@@ -9,11 +9,11 @@ use serde_json::json;
 
 use crate::output::{counted, print, print_json, print_line};
 
-/// What `queue verify` takes.
+/// Arguments of `queue verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Checks the control file, every batch (length, CRC, order of offsets) and every index entry. Nothing is changed; processes that
-append and read meanwhile are not held up.")]
+Checks the control file, every batch (length, CRC, order of offsets) and every index entry. Nothing is changed. Processes
+that append and read meanwhile are not held up.")]
 pub(crate) struct Verify {
     /// Directory of the queue.
     dir: PathBuf,

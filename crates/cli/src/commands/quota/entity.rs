@@ -1,14 +1,14 @@
-//! Whom a quota is for.
+//! The entity of a quota.
 
 use std::fmt;
 
 use clap::Args;
 use mainstem_client::{QuotaEntity, QuotaFilter};
 
-/// The name on the command line that stands for everybody without a quota of their own (KIP-546).
+/// The name of entities without a quota of their own on the command line (KIP-546).
 const DEFAULT: &str = "default";
 
-/// Options that say whom a quota is for.
+/// Options that name the entity of a quota.
 #[derive(Debug, Args)]
 pub(crate) struct EntityOptions {
     /// A user's name.
@@ -32,7 +32,7 @@ pub(crate) struct EntityOptions {
 }
 
 impl EntityOptions {
-    /// The parts that were given, by Kafka's kinds.
+    /// The given parts, by Kafka's types of entities.
     pub(crate) fn entity(&self) -> QuotaEntity {
         let given = [
             ("user", &self.user, self.user_default),
@@ -46,7 +46,7 @@ impl EntityOptions {
             .collect()
     }
 
-    /// What entities have to match that are like it.
+    /// Filters that the entity and those like it match.
     pub(crate) fn filters(&self) -> Vec<QuotaFilter> {
         let filter = |(kind, name)| match name {
             Some(name) => QuotaFilter::Name(kind, name),
@@ -56,7 +56,7 @@ impl EntityOptions {
     }
 }
 
-/// A whole entity, for people: users first.
+/// An entity for people: users first.
 pub(crate) struct Shown<'e>(pub(crate) &'e QuotaEntity);
 
 impl fmt::Display for Shown<'_> {

@@ -11,7 +11,7 @@ use super::entity::{EntityOptions, Shown};
 use crate::output::{print, print_json, table};
 use crate::target::Target;
 
-/// What `quota list` takes.
+/// Arguments of `quota list`.
 #[derive(Debug, Args)]
 pub(crate) struct List {
     #[command(flatten)]

@@ -10,7 +10,7 @@ use super::entity::{EntityOptions, Shown};
 use crate::output::{joined, print_json, print_line};
 use crate::target::Target;
 
-/// What `quota set` takes.
+/// Arguments of `quota set`.
 #[derive(Debug, Args)]
 #[group(id = "changes", required = true, multiple = true, args = ["set", "delete"])]
 pub(crate) struct Set {

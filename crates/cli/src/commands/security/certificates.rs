@@ -1,4 +1,4 @@
-//! An authority of one's own, and what it issues.
+//! A certificate authority of one's own, and its certificates.
 
 use anyhow::{Context, Result, bail, ensure};
 use mainstem_security::store::{KeyStore, StorePasswords};
@@ -10,14 +10,14 @@ use rcgen::{
 
 use crate::timestamp;
 
-/// What the authority is called.
+/// The common name of the authority.
 const NAME: &str = "Mainstem authority";
 
-/// Days for which the authority is believed; what `security init` issues by it may be for as long.
+/// The validity of the authority, in days, and the longest that `security init` allows for its certificates.
 pub(super) const AUTHORITY_DAYS: u32 = 3_650;
 const MS_PER_DAY: i64 = 86_400_000;
 
-/// Who issues certificates.
+/// A certificate authority.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// Its certificate, in PEM.
@@ -31,7 +31,7 @@ pub(super) struct Authority {
 pub(super) struct Issued {
     certificate: String,
     key: String,
-    /// When it ends, in milliseconds since 1970.
+    /// The end of its validity, in milliseconds since 1970.
     pub(super) ends_ms: i64,
 }
 
@@ -42,7 +42,7 @@ impl Issued {
     }
 }
 
-/// A certificate counts from yesterday on, as clocks differ, and for so many days from now.
+/// Parameters of a certificate. It is valid from yesterday on, as clocks differ, and for so many days from now.
 fn named(name: &str, hosts: &[String], days: u32) -> Result<CertificateParams> {
     let mut params = CertificateParams::new(hosts).context("a host is neither a name nor an address")?;
     let day = |days: i64| -> Result<_> {
@@ -64,7 +64,7 @@ fn authority_params() -> Result<CertificateParams> {
 }
 
 impl Authority {
-    /// A new one.
+    /// Makes a new authority.
     pub(super) fn new() -> Result<Authority> {
         let params = authority_params()?;
         let key = KeyPair::generate().context("no key can be made")?;
@@ -74,7 +74,7 @@ impl Authority {
         Ok(Authority { issuer: Issuer::new(params, key), certificate: certificate.pem(), key: text, info })
     }
 
-    /// One that was made before.
+    /// Reads an authority that was made before.
     pub(super) fn from_pem(certificate: &str, key: &str) -> Result<Authority> {
         let pair = KeyPair::from_pem(key).context("ca.key has no key that can be used")?;
         let passwords = StorePasswords { store: None, key: None };
@@ -89,18 +89,18 @@ impl Authority {
         Ok(Authority { issuer, certificate: certificate.to_owned(), key: key.to_owned(), info })
     }
 
-    /// Returns true if a certificate says that this authority has issued it: all authorities of this command have the same name, and each
-    /// a key of its own.
+    /// Returns true if the signature of a certificate is by this authority's key. All authorities of this command
+    /// have the same name, so that the name proves nothing.
     pub(super) fn has_issued(&self, certificate: &CertificateInfo) -> bool {
         certificate.issuer_der == self.info.subject_der
             && certificate.authority_key_id.is_some()
             && certificate.authority_key_id == self.info.subject_key_id
     }
 
-    /// Refuses what would outlive this authority: it is believed no longer than that.
+    /// Refuses a certificate that would outlive this authority, as it is not trusted for longer.
     fn check_ends(&self, days: u32) -> Result<()> {
         let ends_ms = self.info.not_after.saturating_mul(1_000);
-        // Both end at the beginning of a day.
+        // Both end at midnight.
         let days_max = ends_ms.div_euclid(MS_PER_DAY) - timestamp::now_ms().div_euclid(MS_PER_DAY) - 1;
         if i64::from(days) <= days_max {
             return Ok(());
@@ -134,7 +134,7 @@ impl Authority {
     }
 }
 
-/// The names by which this host is connected to, and those that were asked for.
+/// The names by which clients connect to this host, and those asked for.
 pub(super) fn own_hosts(asked_for: &[&str]) -> Vec<String> {
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();

@@ -1,4 +1,4 @@
-//! `mainstem security check`: what a listener shows to who connects.
+//! `mainstem security check`: the certificates and mechanisms that a listener shows to clients.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
@@ -21,22 +21,22 @@ use serde_json::{Value, json};
 use crate::output::{print, print_json, shown};
 use crate::{target, timestamp};
 
-/// A listener that says nothing for so long is given up.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// An answer is not longer.
+/// The longest wait for a connection, a read or a write.
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 const MS_PER_DAY: i64 = 86_400_000;
-/// Days before its end from which a certificate is worth a word.
+/// Days before the end of a certificate from which the command warns.
 const DAYS_LEFT_MIN: i64 = 30;
 
-/// What `security check` takes.
+/// Arguments of `security check`.
 #[derive(Debug, Args)]
 pub(super) struct Check {
     /// The listener.
     #[arg(value_name = "HOST:PORT")]
     address: String,
-    /// A file of Kafka's properties of clients: whether its `ssl.truststore.*` believes the listener is said too, and its
-    /// `ssl.keystore.*` is shown to a listener that asks for a certificate.
+    /// A file of Kafka's client properties. The command says whether its `ssl.truststore.*` trusts the listener, and
+    /// shows its `ssl.keystore.*` to a listener that asks for a certificate.
     #[arg(long, env = target::CONFIG_VARIABLE, value_name = "FILE")]
     command_config: Option<PathBuf>,
     /// Print JSON.
@@ -44,27 +44,27 @@ pub(super) struct Check {
     json: bool,
 }
 
-/// A session that was begun.
+/// A TLS session.
 struct Tls {
     protocol: String,
     cipher: String,
-    /// Each with its fingerprint.
+    /// The certificates, each with its fingerprint.
     chain: Vec<(CertificateInfo, String)>,
-    /// None where there is nothing to believe it by.
+    /// The verdict of the trust store; none without a trust store.
     trusted: Option<Result<(), String>>,
 }
 
-/// How clients log in.
+/// The ways in which clients log in.
 #[derive(Debug, PartialEq, Eq)]
 enum Logins {
     Sasl(Vec<String>),
-    /// Without SASL.
+    /// No SASL.
     None,
-    /// The listener asks for a certificate that was not shown, or was refused.
+    /// The listener requires a certificate: none was shown, or it was refused.
     Certificate(String),
 }
 
-/// Runs the command. An error if who uses the listener would be refused, or refuse it.
+/// Runs the command. Fails if the listener would refuse a client, or a client with these properties the listener.
 pub(super) fn run(arguments: &Check) -> Result<()> {
     let address = arguments.address.as_str();
     let host = address.rsplit_once(':').map(|(host, _)| host.trim_matches(['[', ']']));
@@ -117,7 +117,7 @@ fn look(address: &str, host: &str, named: &Properties) -> Result<(Option<Tls>, L
     Ok((Some(tls), logins))
 }
 
-/// What the properties' trust store has against the listener's certificate, if anything; none where there is no trust store.
+/// The objection of the trust store to the listener's certificate, if it has one; none without a trust store.
 fn believed(
     address: &str,
     host: &str,
@@ -137,10 +137,10 @@ fn connect(address: &str) -> Result<TcpStream> {
     let what = || format!("cannot connect to {address}");
     let mut last = None;
     for found in address.to_socket_addrs().with_context(what)? {
-        match TcpStream::connect_timeout(&found, PATIENCE) {
+        match TcpStream::connect_timeout(&found, IO_TIMEOUT) {
             Ok(stream) => {
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(IO_TIMEOUT))?;
+                stream.set_write_timeout(Some(IO_TIMEOUT))?;
                 return Ok(stream);
             }
             Err(error) => last = Some(error),
@@ -149,7 +149,7 @@ fn connect(address: &str) -> Result<TcpStream> {
     Err(last.map_or_else(|| anyhow::anyhow!("the host has no address"), Into::into)).with_context(what)
 }
 
-/// A connection with a session.
+/// A connection with a TLS session.
 struct Secured {
     stream: TcpStream,
 }
@@ -172,7 +172,7 @@ impl Secured {
             }
             sent?;
             received = match stream.read(&mut incoming) {
-                // A listener without TLS closes on what is no request to it.
+                // A listener without TLS closes on bytes that are no request to it.
                 Ok(0) => return Ok(None),
                 Ok(received) => received,
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
@@ -213,13 +213,13 @@ fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<Vec<u8>> {
     }
 }
 
-/// The frame at the beginning, without its length.
+/// The first frame of the bytes, without its length.
 fn whole(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
     let Some(length) = frame::frame_len(bytes, ANSWER_BYTES_MAX)? else { return Ok(None) };
     Ok(bytes.get(frame::LENGTH_BYTES..frame::LENGTH_BYTES + length).map(<[u8]>::to_vec))
 }
 
-/// Asks for a mechanism that there is not, on which the listener names those that there are.
+/// Asks for an unknown mechanism; the listener's refusal names those that it has.
 fn logins(exchange: &mut dyn FnMut(&[u8]) -> Result<Vec<u8>>) -> Result<Logins> {
     let header = RequestHeader {
         request_api_key: ApiKey::SaslHandshake.key(),
@@ -231,7 +231,7 @@ fn logins(exchange: &mut dyn FnMut(&[u8]) -> Result<Vec<u8>>) -> Result<Logins> 
     frame::write_request(&mut request, &header, &SaslHandshakeRequest { mechanism: "?".into() })?;
     let answer = match exchange(&request) {
         Ok(answer) => answer,
-        // In TLS 1.3 a client learns of it with the first thing that it reads.
+        // In TLS 1.3 the first read tells a client that its certificate is missing or refused.
         Err(error) if error.is::<TlsError>() => return Ok(Logins::Certificate(error.to_string())),
         Err(error) => return Err(error),
     };
@@ -283,7 +283,7 @@ fn as_text(address: &str, tls: Option<&Tls>, logins: &Logins) -> String {
         Logins::None if tls.is_some() => write!(text, "mechanisms   none: a certificate, or nothing"),
         Logins::None => write!(text, "mechanisms   none: clients prove nothing"),
         Logins::Certificate(why) => {
-            write!(text, "mechanisms   not told without a certificate: {}", shown(why))
+            write!(text, "mechanisms   not shown without a certificate: {}", shown(why))
         }
     };
     text

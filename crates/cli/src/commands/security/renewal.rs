@@ -1,4 +1,4 @@
-//! `mainstem security cert NAME --renew`: a new key and certificate in the place of those in a file.
+//! `mainstem security cert NAME --renew`: replaces the key and certificate of a file.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
@@ -13,14 +13,14 @@ use super::certificates::Authority;
 use crate::output::shown;
 use mainstem_broker::config::files;
 
-/// The certificate that is to be renewed: what the new one has in common with it.
+/// The parts of a certificate that its renewal keeps.
 pub(super) struct Present {
     info: CertificateInfo,
     /// The name in its subject.
     pub(super) name: String,
-    /// The hosts of a server; none for a client's.
+    /// The hosts of a server; empty for a client.
     pub(super) hosts: Vec<String>,
-    /// Days for which it was believed when it was made.
+    /// Its validity in days when it was made.
     pub(super) days: u32,
 }
 
@@ -28,7 +28,7 @@ impl Present {
     /// Reads the key and the certificate of a file that `security init` or `security cert` has made.
     ///
     /// # Errors
-    /// When it is not there, has another form, or is not of this authority.
+    /// When it is missing, has another form, or is not of this authority.
     pub(super) fn read(path: &Path, authority: &Authority) -> Result<Present> {
         let shown_path = path.display().to_string();
         let bytes = files::read(path).with_context(|| {
@@ -65,29 +65,28 @@ impl Present {
             info.is_for_clients() && info.is_for_servers() != hosts.is_empty(),
             "{shown_path} is for other uses than those that this command gives: it was not made here"
         );
-        // It counts from the day before, and for the whole of its last day.
+        // It is valid from the day before, and for the whole of its last day.
         let days = u32::try_from((info.not_after - info.not_before) / 86_400 - 2).unwrap_or(1).max(1);
         Ok(Present { info, name, hosts, days })
     }
 
-    /// When it ends, in milliseconds since 1970.
+    /// The end of its validity, in milliseconds since 1970.
     pub(super) fn ends_ms(&self) -> i64 {
         self.info.not_after.saturating_mul(1_000)
     }
 }
 
-/// Puts a text in the place of a file, so that after whatever happens one of both is there and whole: it is written beside it, synced, and
-/// renamed. Owner and group stay those of the file, and its mode too, but for what others may do.
+/// Replaces a file atomically: writes a file beside it, syncs it and renames it. Owner and group stay those of the
+/// file, and so does its mode, but for the permissions of others.
 ///
-/// # Errors
-/// The system's; the file is as it was then.
+/// The system's; the file is unchanged then.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
-    // What a link leads to is replaced, and not the link.
+    // The target of a symbolic link is replaced, not the link.
     let path = &fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))?;
     let mut beside = path.clone().into_os_string();
     beside.push(".new");
     let beside = Path::new(&beside);
-    // One that was broken off may have left it.
+    // An earlier, interrupted call may have left it.
     let _ = fs::remove_file(beside);
     let written = write_beside(path, beside, text).and_then(|()| Ok(fs::rename(beside, path)?));
     if written.is_err() {

@@ -9,7 +9,7 @@ use crate::output::{counted, joined, print_json, print_line};
 use crate::target::Target;
 use crate::topic;
 
-/// What `topic alter` takes.
+/// Arguments of `topic alter`.
 #[derive(Debug, Args)]
 #[group(id = "changes", required = true, multiple = true, args = ["partitions", "set", "delete_config"])]
 pub(crate) struct Alter {
@@ -31,7 +31,7 @@ pub(crate) struct Alter {
     target: Target,
 }
 
-/// Alters the topic: settings first, for a mistake there is more likely.
+/// Alters the topic. Settings come first, as a mistake there is more likely.
 pub(crate) async fn run(alter: &Alter) -> Result<()> {
     let admin = alter.target.connect().await?;
     topic::find(&admin, &alter.topic).await?;

@@ -9,7 +9,7 @@ use crate::configs::Setting;
 use crate::output::{counted, print_json, print_line};
 use crate::target::Target;
 
-/// What `topic create` takes.
+/// Arguments of `topic create`.
 #[derive(Debug, Args)]
 pub(crate) struct Create {
     /// Name of the topic.
@@ -72,7 +72,7 @@ fn report(create: &Create, created: &CreatedTopic) -> Result<()> {
     }
 }
 
-/// The end of a command whose topic is there already; none if that is an error.
+/// The result if the topic exists already; none if that is an error.
 fn exists(create: &Create) -> Option<Result<()>> {
     match (create.if_not_exists, create.json) {
         (false, _) => None,

@@ -31,7 +31,7 @@ pub(crate) async fn run(delete: &Delete) -> Result<()> {
         match admin.find_topic(name).await? {
             Some(topic) => found.push(topic),
             None if delete.deletion.if_exists => {}
-            // A misspelt name is found before anything is gone.
+            // Names are checked first, so that a misspelt one stops the command before it deletes anything.
             None => bail!("there is no topic {name}; nothing was deleted, see `mainstem topic list`"),
         }
     }
@@ -45,7 +45,7 @@ pub(crate) async fn run(delete: &Delete) -> Result<()> {
     delete.deletion.report("topic", &results)
 }
 
-/// The topics with what is in their partitions. Those that no broker leads do not say how much they have.
+/// The topics with the contents of their partitions. Those without a leader do not report their size.
 async fn plan(admin: &Admin, topics: &[Arc<Topic>]) -> Result<Plan> {
     let (mut rows, mut json) = (Vec::new(), Vec::new());
     for topic in topics {

@@ -18,16 +18,16 @@ use crate::topic;
 /// Arguments of `topic delete-records`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Records go from the beginning of a partition (its low watermark rises), never from between others. Those that come meanwhile
-stay. Without --execute the command shows what it would delete. A time is that of the records' timestamps.")]
+Records are deleted from the beginning of a partition (its low watermark rises), never from between others. Records written
+meanwhile stay. Without --execute the command shows which records it would delete. Times are those of the records' timestamps.")]
 pub(crate) struct DeleteRecords {
     /// Name of the topic.
     topic: String,
     /// Only this partition; may be given several times. [default: all]
     #[arg(long, short, value_name = "N")]
     partition: Vec<i32>,
-    /// Delete what is before this: an offset, a time as 2026-11-21T22:00:00Z, @MS for milliseconds since 1970, end for all
-    /// records, or -N for all but the last N of each partition.
+    /// Delete records before this: an offset, a time as 2026-11-21T22:00:00Z, @MS for milliseconds since 1970, end
+    /// for all records, or -N for all but the last N of each partition.
     #[arg(long, value_name = "WHERE", value_parser = before, allow_hyphen_values = true)]
     before: Start,
     /// Print JSON.
@@ -52,7 +52,7 @@ fn before(text: &str) -> Result<Start, String> {
     }
 }
 
-/// The records of a partition that go: those from its first offset to before another.
+/// The records of a partition to delete: from its first offset to before another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cut {
     earliest: i64,
@@ -65,7 +65,7 @@ impl Cut {
     }
 }
 
-/// The cut of each partition that was chosen.
+/// The cut of each chosen partition.
 type Cuts = BTreeMap<TopicPartition, Cut>;
 
 /// Shows the records, and deletes them if that is asked for.
@@ -90,7 +90,7 @@ pub(crate) async fn run(delete: &DeleteRecords) -> Result<()> {
     }
 }
 
-/// Finds the place in each partition.
+/// Finds the cut of each partition.
 ///
 /// # Errors
 /// If a partition is missing, or ends before the offset.

@@ -14,7 +14,7 @@ use crate::output::{bytes, joined, print, print_json, shown, table};
 use crate::target::Target;
 use crate::topic;
 
-/// What `topic describe` takes.
+/// Arguments of `topic describe`.
 #[derive(Debug, Args)]
 pub(crate) struct Describe {
     /// Names of the topics. [default: all but the brokers' own]
@@ -29,7 +29,7 @@ pub(crate) struct Describe {
     target: Target,
 }
 
-/// All that is shown of a topic.
+/// The facts shown of a topic.
 struct Description {
     topic: Arc<Topic>,
     configs: Vec<ConfigEntry>,
@@ -41,7 +41,7 @@ struct PartitionLine {
     /// None while the partition has no leader.
     earliest: Option<i64>,
     latest: Option<i64>,
-    /// Bytes on the leader's disk, if the broker tells.
+    /// Bytes on the leader's disk, if the broker reports them.
     size: Option<i64>,
 }
 
@@ -90,7 +90,7 @@ async fn collect(admin: &Admin, topic: Arc<Topic>, sizes: &Sizes, all_configs: b
     Ok(Description { topic, configs, partitions })
 }
 
-/// Bytes of all partitions on the nodes that lead some of the topics; empty where brokers do not tell, or not this user.
+/// Bytes of all partitions on the leaders of the topics. Empty where brokers do not report them, or this user may not ask.
 async fn sizes(admin: &Admin, topics: &[Arc<Topic>]) -> Result<Sizes> {
     let leaders = topics.iter().flat_map(|topic| &topic.partitions).filter_map(|partition| partition.leader);
     let mut sizes = Sizes::new();

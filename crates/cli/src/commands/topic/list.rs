@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::output::{print, print_json, table};
 use crate::target::Target;
 
-/// What `topic list` takes.
+/// Arguments of `topic list`.
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Also list the brokers' own topics, such as __consumer_offsets.

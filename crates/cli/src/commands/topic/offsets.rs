@@ -15,8 +15,8 @@ use crate::topic;
 /// Arguments of `topic offsets`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-For a time the offset is that of the first record with its timestamp or a later one; `-` (null in JSON) where all records are
-older, and where no broker leads the partition.")]
+The offset for a time is that of the first record with this timestamp or a later one. It is `-` (null in JSON) if all records are
+older, or the partition has no leader.")]
 pub(crate) struct Offsets {
     /// Name of the topic.
     topic: String,

@@ -15,8 +15,8 @@ use crate::topic;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The transaction is the one that begins at --start-offset, or the open one of --producer-id; `mainstem transaction find-hanging`
-shows both. Its records in the partition are then never shown to consumers of committed records. A transaction that a
-coordinator still has open does not hang: its producer ends it, or the coordinator after its timeout.")]
+shows both. Consumers of committed records then never see its records in the partition. A transaction that a coordinator still
+has open does not hang: its producer ends it, or the coordinator after its timeout.")]
 pub(crate) struct Abort {
     /// The topic.
     #[arg(long, short, value_name = "TOPIC")]
@@ -36,7 +36,7 @@ pub(crate) struct Abort {
     /// Epoch of the coordinator. [default: that of the producer's last marker in the partition]
     #[arg(long, value_name = "EPOCH", requires = "producer_id")]
     coordinator_epoch: Option<i32>,
-    /// Abort it also where it does not hang: its coordinator has it open, and its producer loses this part of it.
+    /// Abort it also if it does not hang: its coordinator has it open, and its producer loses this part of it.
     #[arg(long)]
     force: bool,
     /// Print JSON.
@@ -80,7 +80,7 @@ pub(crate) async fn run(abort: &Abort) -> Result<()> {
     }
 }
 
-/// The open transaction that is meant.
+/// The open transaction that the arguments name.
 ///
 /// # Errors
 /// If there is none.
@@ -102,10 +102,10 @@ async fn find(admin: &Admin, abort: &Abort) -> Result<Open> {
     }
 }
 
-/// The transaction as its partition's leader is told of it.
+/// The transaction as the request to its partition's leader names it.
 ///
 /// # Errors
-/// If the producer has another epoch than the one that was named.
+/// If the named epoch is not the producer's.
 fn hanging(abort: &Abort, open: &Open) -> Result<HangingTransaction> {
     let epoch = open.producer.producer_epoch;
     match (abort.producer_epoch, i16::try_from(epoch)) {

@@ -14,8 +14,8 @@ use crate::{timestamp, topic};
 /// Arguments of `transaction find-hanging`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A transaction hangs if it is open in a partition and no coordinator has it: consumers of committed records wait there for ever,
-and compaction too. `mainstem transaction abort` ends it.")]
+A transaction hangs if it is open in a partition and unknown to all coordinators. Consumers of committed records cannot pass it,
+and neither can compaction. `mainstem transaction abort` ends it.")]
 pub(crate) struct FindHanging {
     /// Only partitions that this node leads.
     #[arg(long, value_name = "ID")]
@@ -26,8 +26,8 @@ pub(crate) struct FindHanging {
     /// Only this partition of the topic; may be given several times.
     #[arg(long, short, value_name = "N", requires = "topic")]
     partition: Vec<i32>,
-    /// The longest that a transaction may be open, in minutes, as transaction.max.timeout.ms of the brokers: one that was
-    /// written to since then is not looked at.
+    /// The longest that a transaction may be open, in minutes, as transaction.max.timeout.ms of the brokers.
+    /// Transactions with a later write are skipped.
     #[arg(long, value_name = "MINUTES", default_value_t = 15)]
     max_transaction_timeout: u32,
     /// Print JSON.
@@ -56,7 +56,7 @@ pub(crate) async fn run(asked: &FindHanging) -> Result<()> {
     }
 }
 
-/// The partitions that are looked at: of those that were not named, the ones that have a leader.
+/// The partitions to search. Without names these are the ones with a leader.
 async fn partitions(admin: &Admin, asked: &FindHanging) -> Result<Vec<TopicPartition>> {
     let topics = match &asked.topic {
         Some(name) => vec![topic::find(admin, name).await?],

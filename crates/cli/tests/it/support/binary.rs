@@ -1,4 +1,4 @@
-//! The program that is tested.
+//! The program under test.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! A broker of the same binary, which commands are run against.
+//! A broker of the same binary, for commands to connect to.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -17,17 +17,17 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// With the settings that it has by itself.
+    /// Starts a broker with the default settings.
     pub(crate) fn start() -> Broker {
         Broker::start_with(&[])
     }
 
-    /// With settings, each as `KEY=VALUE`.
+    /// Starts a broker with settings, each as `KEY=VALUE`.
     pub(crate) fn start_with(settings: &[&str]) -> Broker {
         Broker::start_on(tempfile::tempdir().unwrap(), settings)
     }
 
-    /// On a directory that has something in it already.
+    /// Starts a broker on a directory with contents.
     pub(crate) fn start_on(dir: TempDir, settings: &[&str]) -> Broker {
         let (process, address) = Broker::spawn(dir.path(), settings);
         Broker { dir, process, address }
@@ -38,7 +38,7 @@ impl Broker {
         (self.process, self.address) = Broker::spawn(self.dir.path(), &[]);
     }
 
-    /// Starts a process, and waits until it says its address.
+    /// Starts a process, and waits until it prints its address.
     fn spawn(dir: &Path, settings: &[&str]) -> (Child, String) {
         let mut process = Command::new(super::binary::mainstem())
             .args([

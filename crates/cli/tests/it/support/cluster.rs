@@ -1,4 +1,4 @@
-//! Three nodes of the same binary, which commands are run against.
+//! Three nodes of the same binary, for commands to connect to.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -41,7 +41,7 @@ impl Cluster {
             "controller.listener.names=CONTROLLER".to_owned(),
             format!("listeners=PLAINTEXT://127.0.0.1:{clients},CONTROLLER://127.0.0.1:{nodes}"),
             format!("log.dirs={}", self.dir.path().join(id.to_string()).display()),
-            // Leaders change when a test says so.
+            // Leaders change only when a test says so.
             "auto.leader.rebalance.enable=false".to_owned(),
         ];
         Command::new(super::binary::mainstem())
@@ -75,7 +75,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for node in &mut self.nodes {
-            // It may have ended.
+            // The node may have ended.
             let _ = node.kill();
             let _ = node.wait();
         }

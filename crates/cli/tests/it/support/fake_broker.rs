@@ -1,4 +1,4 @@
-//! A broker on a loopback socket whose answers a test makes.
+//! A broker on a loopback socket whose answers come from a test.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use mainstem_wire::{ApiKey, ErrorCode, Message};
 
 const REQUEST_BYTES_MAX: usize = 16 << 20;
 
-/// What to do with a request.
+/// The answer to a request.
 pub(crate) enum Reply {
     /// Send these bytes.
     Bytes(Vec<u8>),
@@ -91,7 +91,7 @@ fn usual(mut request: OpenRequest<'_>, address: SocketAddr) -> Reply {
     }
 }
 
-/// Every API in every version, as far as `serves` says so.
+/// Every API in every version, where `serves` returns true.
 pub(crate) fn versions(serves: impl Fn(ApiKey) -> bool) -> ApiVersionsResponse<'static> {
     let version = |key: &ApiKey| ApiVersion {
         api_key: key.key(),

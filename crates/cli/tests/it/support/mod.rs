@@ -1,4 +1,4 @@
-//! What the tests of the binary share: running it, its broker, and a broker that answers as a test says.
+//! Shared parts of the binary's tests: runs of the binary, its broker, and a broker with scripted answers.
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub(crate) mod binary;
@@ -18,7 +18,7 @@ pub(crate) fn mainstem(bootstrap: &str, arguments: &str) -> Command {
     command
 }
 
-/// What a run of the binary said.
+/// The outcome of a run of the binary.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: Option<i32>,
@@ -37,13 +37,13 @@ impl From<Output> for Run {
 }
 
 impl Run {
-    /// Fails the test unless the run succeeded; gives what it printed.
+    /// Fails the test unless the run succeeded; returns its output.
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.stdout
     }
 
-    /// Fails the test unless the run failed with exit code 1; gives the message.
+    /// Fails the test unless the run failed with exit code 1; returns the message.
     pub(crate) fn failed(self) -> String {
         assert_eq!(self.code, Some(1), "{self:?}");
         self.stderr
@@ -55,7 +55,7 @@ impl Run {
     }
 }
 
-/// Runs the binary with arguments that may have anything in them.
+/// Runs the binary with arguments that may contain any character.
 pub(crate) fn run_words(bootstrap: &str, words: &[&str]) -> Run {
     mainstem(bootstrap, "").args(words).output().expect("the binary runs").into()
 }
@@ -70,7 +70,7 @@ pub(crate) fn run_with_input(bootstrap: &str, arguments: &str, input: &[u8]) -> 
     let mut child = mainstem(bootstrap, arguments).stdin(Stdio::piped()).spawn().expect("the binary runs");
     let mut stdin = child.stdin.take().expect("standard input is a pipe");
     let input = input.to_vec();
-    // A command that fails early does not read all of it.
+    // A command that fails early does not read all of the input.
     let writer = std::thread::spawn(move || stdin.write_all(&input));
     let run = child.wait_with_output().expect("the binary ends").into();
     let _ = writer.join().expect("the writer does not panic");

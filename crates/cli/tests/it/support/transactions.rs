@@ -12,16 +12,16 @@ use mainstem_wire::messages::produce_response::ProduceResponse;
 use mainstem_wire::messages::request_header::RequestHeader;
 use mainstem_wire::{ApiKey, Decoder, Message, Records, frame};
 
-/// A version that names topics, and whose response header has nothing but the correlation id.
+/// A version that names topics, and whose response header is the correlation id alone.
 const PRODUCE_VERSION: i16 = 8;
 
-/// Runs what waits for brokers.
+/// Runs a future that waits for brokers.
 pub(crate) fn wait_for<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// A producer with a transaction open, in which it has written values to a topic's partition 0. The transaction stays open when
-/// it is dropped.
+/// A producer with an open transaction, in which it has written values to partition 0 of a topic. The transaction
+/// stays open when the producer is dropped.
 pub(crate) async fn begun(bootstrap: &str, id: &str, topic: &str, values: &[&str]) -> Producer {
     let config = ProducerConfig::new(ClientConfig::new(bootstrap).unwrap()).transactional_id(id);
     let producer = Producer::new(config).unwrap();
@@ -34,10 +34,10 @@ pub(crate) async fn begun(bootstrap: &str, id: &str, topic: &str, values: &[&str
     producer
 }
 
-/// Setting of a broker that takes records of transactions of which their coordinator has not heard.
+/// Setting of a broker that accepts records of transactions unknown to their coordinator.
 pub(crate) const UNVERIFIED: &str = "transaction.partition.verification.enable=false";
 
-/// Writes a record of a transaction of which no coordinator ever hears, as a producer with a defect would; to a broker with
+/// Writes a record of a transaction unknown to all coordinators, as a producer with a defect would. The broker needs
 /// [`UNVERIFIED`].
 pub(crate) fn write_hanging(address: &str, topic: &str, partition: i32, producer_id: i64) {
     let producer = ProducerFields { producer_id, producer_epoch: 0, base_sequence: 0 };

@@ -169,7 +169,7 @@ impl<'a> Proposal<'a> {
     }
 }
 
-/// The racks of nodes by number. Where a node has none, each stands alone.
+/// The numbers of nodes' racks. If a node has no rack, each node counts as a rack of its own.
 fn racks(nodes: &Nodes) -> BTreeMap<i32, usize> {
     let names: BTreeSet<_> = nodes.values().flatten().collect();
     let has_all = nodes.values().all(Option::is_some);

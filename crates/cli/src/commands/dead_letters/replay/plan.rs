@@ -1,4 +1,4 @@
-//! The plan of a replay: which letters go where, and which do not and why.
+//! The plan of a replay: the destination of each letter, or the reason why it stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,20 +11,20 @@ use super::super::targets::Targets;
 use super::Replay;
 use crate::output::{counted, shown, table};
 
-/// A person is shown so many letters that failed; JSON has them all.
+/// The most failed letters in text for people; JSON has them all.
 const FAILURES_SHOWN: usize = 20;
 
-/// Letters that were read, and what becomes of them.
+/// Letters that were read, and the decision about each.
 #[derive(Default)]
 pub(super) struct Plan {
     letters: Vec<Letter>,
-    /// Those that go somewhere.
+    /// Those with a destination.
     pub(super) directed: Vec<Directed>,
-    /// Those that do not.
+    /// Those without.
     pub(super) failures: Vec<Failure>,
-    /// Replayed too often.
+    /// Letters that were replayed too often.
     worn: u64,
-    /// Not what the filters ask for.
+    /// Letters that the filters leave out.
     left_out: u64,
     /// Offsets that notes name, by partition.
     noted: BTreeMap<TopicPartition, BTreeSet<i64>>,
@@ -32,7 +32,7 @@ pub(super) struct Plan {
     pub(super) done: u64,
 }
 
-/// A letter, and the topic and partition that it goes to; without a partition its key chooses one.
+/// A letter with its destination: topic and partition. Without a partition its key chooses one.
 pub(super) struct Directed {
     pub(super) letter: Letter,
     pub(super) to: (String, Option<i32>),
@@ -45,7 +45,7 @@ pub(super) struct Failure {
     reason: String,
 }
 
-/// The reason of a letter that does not have all of its message.
+/// The reason for a letter that lacks a part of its message.
 fn lacking(letter: &Letter) -> String {
     format!(
         "it lacks a part of its message ({}), which was too large for it; the message is {}, if its topic still has it",
@@ -68,7 +68,7 @@ impl Plan {
         }
     }
 
-    /// Takes what an earlier replay has noted, and nothing else.
+    /// Takes a note of an earlier replay, and ignores other records.
     pub(super) fn take_note(&mut self, letter: Letter) {
         if let Some(offsets) = letter.noted() {
             self.noted.entry(letter.record.partition).or_default().extend(offsets);
@@ -87,7 +87,7 @@ impl Plan {
         });
     }
 
-    /// Finds out where each letter goes: to one topic, or back.
+    /// Finds the destination of each letter: one topic, or its source.
     pub(super) async fn direct(&mut self, targets: &mut Targets<'_>, to: Option<&str>) {
         for letter in std::mem::take(&mut self.letters) {
             let to = match to {
@@ -112,19 +112,19 @@ impl Plan {
         }
     }
 
-    /// A letter is not replayed.
+    /// Notes that a letter is not replayed.
     pub(super) fn fail(&mut self, letter: &Letter, reason: String) {
         let record = &letter.record;
         self.failures.push(Failure { partition: record.partition.clone(), offset: record.offset, reason });
     }
 
-    /// Returns true if all that was read is written when the letters of the plan are.
+    /// Returns true if all letters that were read are written when those of the plan are.
     pub(super) fn leaves_nothing(&self) -> bool {
         let stays = self.worn + self.left_out + self.failures.len() as u64;
         stays == 0 && (!self.directed.is_empty() || self.done > 0)
     }
 
-    /// Letters by where they go.
+    /// Counts of letters by destination.
     fn targets(&self) -> BTreeMap<&(String, Option<i32>), u64> {
         let mut targets = BTreeMap::new();
         for directed in &self.directed {
@@ -152,7 +152,7 @@ impl Plan {
         format!("{letters} of {topic} would be replayed{targets}{}", self.left_text(replay))
     }
 
-    /// Lines about what is not replayed, each behind the end of a line.
+    /// Lines about letters that are not replayed, each with an end of line before it.
     pub(super) fn left_text(&self, replay: &Replay) -> String {
         let mut text = String::new();
         let mut say = |count: u64, words: &str| {

@@ -1,5 +1,4 @@
-//! Offsets in a file: a line `topic,partition,offset` each, as `kafka-consumer-groups --export` writes them for one
-//! group.
+//! Offsets in a file: lines `topic,partition,offset`, as `kafka-consumer-groups --export` writes them for one group.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +12,7 @@ use crate::offsets::Offsets;
 /// Reads the offsets of a file.
 ///
 /// # Errors
-/// When it cannot be read, a line is not understood, or names a partition again.
+/// When it cannot be read, or a line is not understood or names a partition a second time.
 pub(super) fn read(path: &Path) -> Result<Offsets> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     parse(&text).with_context(|| format!("in {}", path.display()))
@@ -35,7 +34,7 @@ fn parse(text: &str) -> Result<Offsets> {
     Ok(offsets)
 }
 
-/// Topics have names without quotes and commas; Kafka's tool quotes them at times.
+/// Names of topics have no quotes and commas. Kafka's tool quotes them at times.
 fn parse_line(line: &str) -> Option<(TopicPartition, i64)> {
     let mut fields = line.split(',').map(|field| field.trim().trim_matches('"'));
     let topic = fields.next().filter(|topic| !topic.is_empty())?;
@@ -44,7 +43,7 @@ fn parse_line(line: &str) -> Option<(TopicPartition, i64)> {
     fields.next().is_none().then(|| (TopicPartition::new(topic, partition), offset))
 }
 
-/// The planned offsets as such a file.
+/// The planned offsets in the form of such a file.
 pub(super) fn write(planned: &[Planned]) -> String {
     let line = |planned: &Planned| {
         let TopicPartition { topic, partition } = &planned.partition;

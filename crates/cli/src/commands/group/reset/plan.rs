@@ -1,4 +1,4 @@
-//! Which offset each partition gets.
+//! The new offset of each partition.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +7,18 @@ use mainstem_client::{Admin, Position, TopicPartition};
 
 use crate::offsets::{self, Offsets};
 
-/// Where a group is to go on, in every partition.
+/// The new position of a group, for all partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum To {
-    /// The first record that is there.
+    /// The first existing record.
     Earliest,
     /// Behind the last record.
     Latest,
-    /// Where it is, or behind the last record.
+    /// The committed offset, or behind the last record where there is none.
     Current,
     /// This offset.
     Offset(i64),
-    /// So many records from where it is.
+    /// The committed offset plus so many records.
     ShiftBy(i64),
     /// The first record at or after this time, in ms.
     Time(i64),
@@ -30,14 +30,14 @@ pub(super) enum To {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Planned {
     pub(super) partition: TopicPartition,
-    /// None where the group has none.
+    /// None where the group has no offset.
     pub(super) current: Option<i64>,
     pub(super) new: i64,
-    /// Why it is not the offset that was asked for.
+    /// The reason why it is not the offset that was asked for.
     pub(super) note: Option<&'static str>,
 }
 
-/// The records of a partition, and what the broker says of the time that was asked for.
+/// The range of offsets of a partition, and the broker's answer to a time.
 #[derive(Debug, Clone, Copy)]
 struct Range {
     earliest: i64,
@@ -49,7 +49,7 @@ struct Range {
 /// Finds the offset of every partition.
 ///
 /// # Errors
-/// When a topic or a partition is not there, or the group has no offset to shift.
+/// When a topic or a partition is missing, or the group has no offset to shift.
 pub(super) async fn plan(
     admin: &Admin,
     to: &To,
@@ -84,7 +84,7 @@ pub(super) async fn plan(
     Ok(planned)
 }
 
-/// The offset that is asked for; none where there is no offset to begin with.
+/// The offset asked for; none where the group has no offset to shift.
 fn wanted(to: &To, current: Option<i64>, range: Range) -> Option<i64> {
     Some(match to {
         To::Earliest => range.earliest,
@@ -97,7 +97,7 @@ fn wanted(to: &To, current: Option<i64>, range: Range) -> Option<i64> {
     })
 }
 
-/// The nearest offset that the partition has, and which end that is if it is not the one that was asked for.
+/// The nearest offset that the partition has. With it, the end at which it was bounded, if it was.
 fn within(range: Range, wanted: i64) -> (i64, Option<&'static str>) {
     if wanted < range.earliest {
         (range.earliest, Some("the partition begins here"))

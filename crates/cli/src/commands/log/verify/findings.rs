@@ -1,4 +1,4 @@
-//! What a check has found.
+//! Results of a check.
 
 use std::path::{Path, PathBuf};
 
@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 
 use crate::output::{bytes, counted};
 
-/// Something that is not as it should be, or that is worth a remark.
+/// A fault of a file, or a remark about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) file: PathBuf,
-    /// Bytes before it in the file.
+    /// The position in the file, in bytes.
     pub(crate) position: Option<u64>,
     pub(crate) what: String,
 }
 
-/// All findings, and what was looked at.
+/// All findings, and counts of the files that were checked.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) partitions: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Findings {
     pub(crate) records: u64,
     pub(crate) bytes: u64,
     pub(crate) faults: Vec<Finding>,
-    /// Remarks: nothing that a broker does not repair by itself.
+    /// Remarks: faults that a broker repairs by itself.
     pub(crate) notes: Vec<Finding>,
 }
 
@@ -39,7 +39,7 @@ impl Findings {
         self.notes.push(Finding { file: file.to_path_buf(), position, what: what.into() });
     }
 
-    /// For programs.
+    /// The findings for programs.
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "partitions": self.partitions,
@@ -52,7 +52,7 @@ impl Findings {
         })
     }
 
-    /// For people.
+    /// The findings for people.
     pub(crate) fn to_text(&self) -> String {
         let mut lines: Vec<String> =
             self.faults.iter().map(|fault| format!("fault: {}", fault.to_text())).collect();

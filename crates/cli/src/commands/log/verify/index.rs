@@ -1,18 +1,18 @@
-//! Checks an index against the batches of its segment, which come by in order.
+//! Checks an index against the batches of its segment, which are passed in order.
 
 use mainstem_records::BatchHeader;
 
 use crate::disk::{IndexEntry, IndexKind};
 
-/// The entries of one index, of which those behind `next` wait for their batch. It stops at the first fault: those
-/// after it would only follow from it.
+/// The entries of one index; those from `next` on wait for their batches. The check stops at the first fault, since
+/// later ones would only follow from it.
 #[derive(Debug)]
 pub(crate) struct IndexCheck {
     kind: IndexKind,
     entries: Vec<IndexEntry>,
     next: usize,
     max_timestamp: i64,
-    /// The batches that came last were damaged, from this offset on: what the index says of them is not judged.
+    /// The first offset of the last batches, if they were damaged: entries for them are not checked.
     damaged_from: Option<i64>,
 }
 
@@ -20,7 +20,7 @@ impl IndexCheck {
     /// Checks the entries among themselves.
     ///
     /// # Errors
-    /// The entry's number and what is wrong.
+    /// The number of the entry, and the fault.
     pub(crate) fn new(kind: IndexKind, entries: Vec<IndexEntry>) -> Result<Self, (usize, String)> {
         let ascends = |a: &IndexEntry, b: &IndexEntry| match kind {
             IndexKind::Offset => a.offset < b.offset && a.value < b.value,
@@ -33,22 +33,22 @@ impl IndexCheck {
         }
     }
 
-    /// Passes a damaged batch, of which nothing but where it begins can be trusted.
+    /// Skips a damaged batch, of which only the base offset can be trusted.
     pub(crate) fn pass_damaged(&mut self, base_offset: i64) {
         self.damaged_from.get_or_insert(base_offset);
     }
 
-    /// Passes the entries of damaged batches before `offset`.
+    /// Skips the entries of damaged batches before `offset`.
     fn pass_entries_of_damaged(&mut self, offset: i64) {
         let Some(from) = self.damaged_from.take() else { return };
         let is_of_damaged = |entry: &&IndexEntry| (from..offset).contains(&entry.offset);
         self.next += self.entries[self.next..].iter().take_while(is_of_damaged).count();
     }
 
-    /// Takes the next batch.
+    /// Checks the next batch.
     ///
     /// # Errors
-    /// The entry's number and what is wrong. Nothing is checked after that.
+    /// The number of the entry, and the fault. Nothing is checked after that.
     pub(crate) fn take(&mut self, batch: &BatchHeader, position: u64) -> Result<(), (usize, String)> {
         self.pass_entries_of_damaged(batch.base_offset);
         self.max_timestamp = self.max_timestamp.max(batch.max_timestamp);
@@ -82,7 +82,7 @@ impl IndexCheck {
         }
     }
 
-    /// The batches have ended.
+    /// Ends the check after the last batch.
     ///
     /// # Errors
     /// As [`IndexCheck::take`].

@@ -15,10 +15,10 @@ use crate::disk::{
 
 const PARTITION_METADATA: &str = "partition.metadata";
 
-/// Checks a partition; `progress` gets bytes of its segments as they are done.
+/// Checks a partition; `progress` gets the count of bytes checked.
 ///
 /// # Errors
-/// When a file cannot be read. What is wrong inside of files goes to `findings`.
+/// When a file cannot be read. Faults of the contents go to `findings`.
 pub(crate) fn check(
     partition: &PartitionDir,
     findings: &mut Findings,
@@ -191,7 +191,7 @@ mod tests {
         sample.write("00000000000000000004.log", &log);
         let (faults, notes, _) = sample.verify();
         assert!(
-            faults.iter().any(|fault| fault.contains("the segment before it goes on to offset 5")),
+            faults.iter().any(|fault| fault.contains("the segment before it reaches to offset 5")),
             "{faults:?}"
         );
         assert!(notes.iter().any(|note| note.contains("00000000000000000004.index")), "{notes:?}");
@@ -245,7 +245,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(mainstem_testkit::cases(64)))]
 
-        /// Any change of any file ends in findings, not in a panic or an error.
+        /// Any change of any file leads to findings, never to a panic or an error.
         #[test]
         fn no_bytes_panic(file in 0usize..9, at: usize, with: Vec<u8>, whole: bool) {
             let sample = Sample::new();

@@ -11,26 +11,26 @@ use super::findings::Findings;
 use super::index::IndexCheck;
 use crate::disk::{EpochEntry, FileKind, IndexKind, SegmentFile, Step, Walk, ZeroTail, index_entries};
 
-/// What the records of one batch may decompress to.
+/// The most bytes to which one batch may decompress.
 const DECOMPRESSED_BYTES_MAX: usize = 1 << 30;
 
-/// What carries over from one segment of a partition to the next.
+/// State that one segment of a partition hands to the next.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     /// The lowest offset that may come next.
     pub(crate) next_offset: i64,
-    /// Compaction may have taken offsets.
+    /// Compaction may have removed offsets.
     pub(crate) has_gaps: bool,
     /// The leader epoch of the last batch.
     pub(crate) leader_epoch: i32,
-    /// What the partition's checkpoint says, oldest first.
+    /// The entries of the partition's leader-epoch checkpoint, oldest first.
     pub(crate) epochs: Vec<EpochEntry>,
 }
 
 /// Checks one segment.
 pub(crate) struct SegmentCheck<'c> {
     pub(crate) file: &'c SegmentFile,
-    /// Whether it is the newest of its partition, which a crash may have left unfinished.
+    /// True for the last segment of its partition. A crash may have left that one incomplete.
     pub(crate) is_last: bool,
     pub(crate) cursor: &'c mut Cursor,
     pub(crate) findings: &'c mut Findings,
@@ -38,12 +38,12 @@ pub(crate) struct SegmentCheck<'c> {
 }
 
 impl SegmentCheck<'_> {
-    /// Walks the segment; `progress` gets bytes as they are done.
+    /// Checks the segment; `progress` gets the count of bytes checked.
     pub(crate) fn run(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let path = &self.file.path;
         let unreadable = || format!("cannot read {}", path.display());
         if self.file.base_offset < self.cursor.next_offset {
-            let what = format!("the segment before it goes on to offset {}", self.cursor.next_offset - 1);
+            let what = format!("the segment before it reaches to offset {}", self.cursor.next_offset - 1);
             self.findings.fault(path, None, what);
         }
         if self.file.base_offset > self.cursor.next_offset && !self.cursor.has_gaps {
@@ -85,7 +85,7 @@ impl SegmentCheck<'_> {
             let bytes = match fs::read(&path) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    self.findings.note(&path, None, "missing: the broker makes it anew at its next start");
+                    self.findings.note(&path, None, "missing: the broker rebuilds it at its next start");
                     continue;
                 }
                 Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
@@ -110,7 +110,7 @@ impl SegmentCheck<'_> {
         if let Err(error) = validate(batch, &rules(&batch), self.scratch) {
             self.findings.fault(path, at, format!("offset {}: {error}", batch.base_offset()));
             if !batch.verify_crc() {
-                // No field can be trusted, but the offset is outside of what the CRC covers.
+                // No field can be trusted. The base offset is kept, as the CRC does not cover it.
                 self.cursor.next_offset = self.cursor.next_offset.max(batch.base_offset());
                 indexes.iter_mut().for_each(|(_, check)| check.pass_damaged(batch.base_offset()));
                 return;
@@ -176,7 +176,7 @@ fn epoch_at(epochs: &[EpochEntry], offset: i64) -> Option<i32> {
     Some(epochs.get(after.checked_sub(1)?)?.epoch)
 }
 
-/// What any batch on disk must keep to, whatever wrote it.
+/// Rules for batches on disk, from any producer.
 fn rules(batch: &Batch<'_>) -> ValidationRules {
     ValidationRules {
         origin: Origin::Replication,
@@ -189,7 +189,8 @@ fn rules(batch: &Batch<'_>) -> ValidationRules {
     }
 }
 
-/// Reads a small text file; none if it is not there. What is not UTF-8 is no number and no name either.
+/// Reads a small text file; none if it does not exist. Bytes that are not UTF-8 become replacement characters, which no number or name
+/// has.
 pub(crate) fn read_text(path: &Path) -> Result<Option<String>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),

@@ -490,7 +490,7 @@ public final class Client {
             try {
                 loop.run(get("topic"));
             } catch (Exception e) {
-                // To close what has failed may take longer than to begin anew.
+                // To close what has failed may take longer than to begin again.
                 e.printStackTrace();
                 out.flush();
                 Runtime.getRuntime().halt(1);
@@ -646,7 +646,7 @@ public final class Client {
 
         @Override
         public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
-            // Nothing of them is under way: who has them next goes on where the last transaction ended.
+            // No record of them is in flight: their next owner continues where the last transaction ended.
         }
 
         /** Outcomes come from the producer's own thread. */

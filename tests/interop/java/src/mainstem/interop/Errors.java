@@ -158,7 +158,7 @@ public final class Errors {
 
     /**
      * Polls until so many records are read, an error is thrown, or the time is over; tells their offsets. They are
-     * committed, since a member that joins again goes on from there.
+     * committed, since a member that joins again continues from there.
      */
     private void poll(JsonNode step, ArrayNode read) {
         KafkaConsumer<String, String> consumer = consumers.get(step.get("name").asText());

@@ -24,7 +24,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 public final class Secure {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final int RECORDS = 100;
-    private static final Duration PATIENCE = Duration.ofSeconds(30);
+    private static final Duration TIMEOUT = Duration.ofSeconds(30);
 
     private final JsonNode way;
 
@@ -128,7 +128,7 @@ public final class Secure {
                 new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer())) {
             consumer.subscribe(List.of("orders"));
             int count = 0;
-            long end = System.nanoTime() + PATIENCE.toNanos();
+            long end = System.nanoTime() + TIMEOUT.toNanos();
             while (count < RECORDS && System.nanoTime() < end) {
                 count += consumer.poll(Duration.ofMillis(500)).count();
             }

@@ -24,7 +24,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 public final class Sessions {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Duration PACE = Duration.ofMillis(20);
-    private static final Duration PATIENCE = Duration.ofSeconds(30);
+    private static final Duration TIMEOUT = Duration.ofSeconds(30);
 
     private final String topic;
     private final KafkaProducer<String, String> producer;
@@ -80,13 +80,13 @@ public final class Sessions {
             }
         }
         producer.flush();
-        long end = System.nanoTime() + PATIENCE.toNanos();
+        long end = System.nanoTime() + TIMEOUT.toNanos();
         while (once.size() < written && System.nanoTime() < end) {
             poll(Duration.ofMillis(200));
         }
         tell("records", JSON.createObjectNode().put("written", written).put("read", once.size())
             .put("repeated", read - once.size()).put("failed", failed.get()));
-        end = System.nanoTime() + PATIENCE.toNanos();
+        end = System.nanoTime() + TIMEOUT.toNanos();
         while (System.nanoTime() < end) {
             try {
                 poll(Duration.ofMillis(200));
