@@ -58,10 +58,10 @@ impl Admin {
     }
 }
 
-/// The answer of a publisher to a call.
+/// Waits for a publisher's answer to a call.
 ///
-/// A connection that ends while a call is made may leave that without an answer and without an error: a publisher says by that that it does
-/// not accept a certificate.
+/// A publisher that does not accept a certificate may end the connection during the call, without an answer and without an error. The time
+/// limit turns that into an error too.
 async fn answered<T>(
     address: &Address,
     stream: &str,
@@ -75,7 +75,8 @@ async fn answered<T>(
     answer.map_err(|status| address.error_of(stream, &status))
 }
 
-/// The same for journals that no process serves: opened here, for as long as this lives.
+/// Looks at and changes the consumers of a journal that no process serves. The journal is open in this process until it
+/// is dropped.
 #[derive(Debug)]
 pub struct LocalAdmin {
     stream: crate::stream::Stream,
@@ -85,7 +86,8 @@ impl LocalAdmin {
     /// Opens a journal.
     ///
     /// # Errors
-    /// As [`Journal::open`](crate::Journal::open): also if a process serves it, which is to be asked by its address then.
+    /// As [`Journal::open`](crate::Journal::open). If a process serves the journal, it fails too; ask that process by its
+    /// address then.
     pub fn open(directory: &std::path::Path) -> Result<LocalAdmin> {
         if Directory::inspect(directory).kind == DirectoryKind::Queue {
             return Err(DirectError::Invalid(format!(
@@ -100,7 +102,7 @@ impl LocalAdmin {
         Ok(LocalAdmin { stream: crate::stream::Stream::new(journal, name, None, Arc::default())? })
     }
 
-    /// The stream with its consumers.
+    /// Describes the stream and its consumers.
     pub fn describe(&self) -> proto::StreamInfo {
         self.stream.describe()
     }

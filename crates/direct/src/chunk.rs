@@ -1,4 +1,4 @@
-//! What was read of a journal, shared by all that send it: chunks of whole batches, and what filters leave of them.
+//! Chunks of whole batches of a journal, shared by all sessions that send them, and what filters leave of them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,19 +11,20 @@ use tokio::sync::watch;
 
 use crate::filter::Filter;
 use crate::handover::Part;
-use crate::lens_cache::CountedPatterns;
+use crate::pipeline_cache::CountedPatterns;
 use crate::slices::SliceRange;
 
-/// A batch of transformed events has at most so many bytes, or one event.
+/// The most bytes of a batch of transformed events. A batch of one event may be larger.
 const TRANSFORMED_BATCH_BYTES: usize = 256 << 10;
-/// A chunk is read until it has so many bytes, or one batch.
+/// The bytes at which a chunk ends, unless it has a single batch.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
-/// A ring keeps chunks of so many bytes: who is not further behind reads no file.
+/// The bytes of chunks that a ring keeps. An instance that is not further behind needs no read of a file.
 const RING_BYTES: usize = 4 << 20;
-/// Compressed batches, which only a broker's clients write, may not become larger: neither here nor at a consumer.
+/// The most bytes that a batch may have decompressed, here and at a consumer. Only a broker's clients write compressed
+/// ones.
 pub const DECOMPRESSED_BYTES_MAX: usize = 16 << 20;
 
-/// How often something was done, since the journal was opened.
+/// Counters of reads and evaluations since the journal was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Events read from the journal.
@@ -41,20 +42,20 @@ pub(crate) struct Chunk {
     views: Mutex<Views>,
 }
 
-/// What lenses show of a chunk.
+/// The views of a chunk through the pipelines that were asked for.
 #[derive(Debug, Default)]
 struct Views {
-    /// Newer chunks have taken the room for it: nothing more is kept.
+    /// Newer chunks have replaced it among those that keep views: no further view is kept.
     is_retired: bool,
     kept: Vec<(ViewKey, Arc<View>)>,
 }
 
-/// What one lens shows, once it was computed. Who computes it has it locked, so that others that look through the same lens wait for that
-/// instead of computing it too; those of other lenses do not.
+/// The bytes that one pipeline lets through, once computed. It is locked while one caller computes it, so that others with the same
+/// pipeline wait and do not compute it too. Callers with other pipelines do not wait.
 type View = Mutex<Option<Bytes>>;
 
 impl Views {
-    /// That of a lens, which comes to be by that.
+    /// Returns the view of a pipeline, made if need be.
     fn view(&mut self, key: ViewKey) -> Arc<View> {
         if let Some((_, known)) = self.kept.iter().find(|(one, _)| *one == key) {
             return known.clone();
@@ -71,35 +72,35 @@ impl Views {
     }
 }
 
-/// The number of a lens.
+/// The number of a pipeline.
 type ViewKey = u64;
-/// What the stream's transformation makes of a chunk, before any filter.
+/// The key of the view by the stream's transformation alone, before any filter.
 const TRANSFORMED: ViewKey = 0;
-/// The newest chunks of so many bytes keep what lenses show of them.
+/// The bytes of the newest chunks that keep their views.
 const VIEWED_BYTES: usize = 256 << 10;
 
-/// What events pass through on the way to a consumer: the stream's transformation, then filters, all of which have to let them
-/// pass.
-pub(crate) struct Lens {
-    /// No other lens has it.
+/// The stages that events pass on the way to a consumer: the stream's transformation, then filters. Each filter has to let an
+/// event pass.
+pub(crate) struct FilterPipeline {
+    /// Unique among pipelines.
     number: ViewKey,
     transform: Option<Arc<Transform>>,
     filters: Vec<Filter>,
-    /// That its patterns count among those of all.
+    /// Counts its patterns among those of all pipelines.
     _patterns: Option<CountedPatterns>,
 }
 
 /// Makes the event that others see, or leaves it out.
 pub(crate) type Transform = dyn Fn(&Record<'_>) -> Option<Transformed> + Send + Sync;
 
-/// An event as others see it. Its offset and timestamp are those of the event that it was made of.
+/// An event as consumers see it. Its offset and timestamp are those of the event that it was made of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transformed {
     /// The key.
     pub key: Option<Bytes>,
     /// The value.
     pub value: Bytes,
-    /// Names and values beside the value.
+    /// Names and values of the headers.
     pub headers: Vec<(String, Bytes)>,
 }
 
@@ -110,35 +111,35 @@ impl Transformed {
     }
 }
 
-impl std::fmt::Debug for Lens {
+impl std::fmt::Debug for FilterPipeline {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let is_transformed = self.transform.is_some();
-        f.debug_struct("Lens")
+        f.debug_struct("FilterPipeline")
             .field("is_transformed", &is_transformed)
             .field("filters", &self.filters)
             .finish()
     }
 }
 
-impl Lens {
-    pub(crate) fn new(transform: Option<Arc<Transform>>, filters: Vec<Filter>) -> Lens {
+impl FilterPipeline {
+    pub(crate) fn new(transform: Option<Arc<Transform>>, filters: Vec<Filter>) -> FilterPipeline {
         static NUMBERS: AtomicU64 = AtomicU64::new(TRANSFORMED + 1);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Lens { number, transform, filters, _patterns: None }
+        FilterPipeline { number, transform, filters, _patterns: None }
     }
 
-    /// The same, whose patterns are counted until it is dropped.
-    pub(crate) fn counted(self, patterns: CountedPatterns) -> Lens {
-        Lens { _patterns: Some(patterns), ..self }
+    /// Counts its patterns until it is dropped.
+    pub(crate) fn counted(self, patterns: CountedPatterns) -> FilterPipeline {
+        FilterPipeline { _patterns: Some(patterns), ..self }
     }
 
-    /// Returns true if it shows everything as it is.
-    fn is_clear(&self) -> bool {
-        self.transform.is_none() && self.shows_all()
+    /// Returns true if it changes nothing and leaves nothing out.
+    fn is_identity(&self) -> bool {
+        self.transform.is_none() && self.passes_all()
     }
 
     /// Returns true if no filter leaves anything out.
-    fn shows_all(&self) -> bool {
+    fn passes_all(&self) -> bool {
         self.filters.iter().all(Filter::is_empty)
     }
 
@@ -154,28 +155,32 @@ impl Chunk {
         Chunk { from, next, bytes, views: Mutex::default() }
     }
 
-    /// What a lens shows of it: computed once, for all that look through it.
-    pub(crate) fn seen_through(&self, lens: &Lens, counters: &Counters) -> Result<Bytes, String> {
-        if lens.is_clear() {
+    /// The batches behind a pipeline, computed once for all callers with that pipeline.
+    pub(crate) fn passed_through(
+        &self,
+        pipeline: &FilterPipeline,
+        counters: &Counters,
+    ) -> Result<Bytes, String> {
+        if pipeline.is_identity() {
             return Ok(self.bytes.clone());
         }
-        if lens.shows_all() {
-            return self.transformed(lens, counters);
+        if pipeline.passes_all() {
+            return self.transformed(pipeline, counters);
         }
-        self.view(lens.number, || {
+        self.view(pipeline.number, || {
             let mut evaluated = 0;
-            let view = kept(&self.transformed(lens, counters)?, |record| {
+            let view = kept(&self.transformed(pipeline, counters)?, |record| {
                 evaluated += 1;
-                lens.passes(record)
+                pipeline.passes(record)
             })?;
             counters.evaluated.fetch_add(evaluated, Ordering::Relaxed);
             Ok(view)
         })
     }
 
-    /// What the stream's transformation makes of it.
-    fn transformed(&self, lens: &Lens, counters: &Counters) -> Result<Bytes, String> {
-        let Some(transform) = &lens.transform else { return Ok(self.bytes.clone()) };
+    /// The batches behind the stream's transformation.
+    fn transformed(&self, pipeline: &FilterPipeline, counters: &Counters) -> Result<Bytes, String> {
+        let Some(transform) = &pipeline.transform else { return Ok(self.bytes.clone()) };
         self.view(TRANSFORMED, || {
             let mut evaluated = 0;
             let shown = transformed(&self.bytes, &**transform, &mut evaluated)?;
@@ -194,7 +199,7 @@ impl Chunk {
     }
 }
 
-/// Whole batches with where they end.
+/// Iterates over whole batches, each with the position of its end.
 fn batches(bytes: &Bytes) -> impl Iterator<Item = (Batch<'_>, usize)> {
     let mut position = 0;
     std::iter::from_fn(move || {
@@ -204,12 +209,12 @@ fn batches(bytes: &Bytes) -> impl Iterator<Item = (Batch<'_>, usize)> {
     })
 }
 
-/// The batches with those records that are to be kept; the same bytes if all are.
+/// Returns batches with the records to keep; the same bytes if all are kept.
 fn kept(bytes: &Bytes, mut keep: impl FnMut(&Record<'_>) -> bool) -> Result<Bytes, String> {
     let (mut filter, mut scratch, mut buffer) =
         (RecordFilter::new(DECOMPRESSED_BYTES_MAX), Scratch::default(), Vec::new());
     let mut flags = Vec::new();
-    // Batches that are kept whole, side by side, are one range; a copy is begun where anything is left out.
+    // Neighbouring batches that are kept whole are one range of `bytes`. A copy begins where something is left out.
     let (mut whole, mut copy) = (0..0, None::<Vec<u8>>);
     for (batch, end) in batches(bytes) {
         let start = end - batch.size();
@@ -238,7 +243,7 @@ fn kept(bytes: &Bytes, mut keep: impl FnMut(&Record<'_>) -> bool) -> Result<Byte
     Ok(copy.map_or_else(|| bytes.slice(whole), Bytes::from))
 }
 
-/// The batches with what a transformation makes of their records.
+/// Returns batches with what a transformation makes of their records.
 fn transformed(bytes: &Bytes, transform: &Transform, evaluated: &mut u64) -> Result<Bytes, String> {
     let (mut scratch, mut buffer, mut out) = (Scratch::default(), Vec::new(), Vec::new());
     for (batch, _) in batches(bytes) {
@@ -253,7 +258,7 @@ fn transformed(bytes: &Bytes, transform: &Transform, evaluated: &mut u64) -> Res
             let record = record.map_err(|error| error.to_string())?;
             *evaluated += 1;
             let Some(event) = transform(&record) else { continue };
-            // What becomes larger is in several batches, so that one that is too large for a frame has a single event.
+            // Batches that grow are split. So a batch that is too large for a frame has a single event.
             let bytes = builder.uncompressed_bytes() + event.size();
             if builder.record_count() > 0 && bytes > TRANSFORMED_BATCH_BYTES {
                 builder.finish(&mut out).map_err(|error| error.to_string())?;
@@ -284,7 +289,7 @@ fn transformed(bytes: &Bytes, transform: &Transform, evaluated: &mut u64) -> Res
     Ok(out.into())
 }
 
-/// The first batches of some, with the offset behind them.
+/// Returns the first batches that fit into `bytes_max`, with the offset behind them.
 ///
 /// # Errors
 /// The offset behind the first one, if it alone has more than `bytes_max`.
@@ -296,8 +301,8 @@ pub(crate) fn first_batches(bytes: &Bytes, bytes_max: usize) -> Result<(Bytes, i
     }
 }
 
-/// Batches without events from an offset on, of which the last does not say that it goes further: what is behind comes later, through
-/// another lens.
+/// Cuts the last batch at an offset, if it has no event from there on but its header covers more offsets. These come later, through
+/// another pipeline.
 fn ended_before(bytes: Bytes, until: i64) -> Bytes {
     // Fields of a batch of format 2: CRC-32C of all behind it, attributes, the last offset relative to the first one.
     const CRC_AT: usize = 17;
@@ -317,12 +322,12 @@ fn ended_before(bytes: Bytes, until: i64) -> Bytes {
     cut.into()
 }
 
-/// What of a chunk an assignment is sent: events from an offset on, of its slices, that are not done.
+/// The part of a chunk that an assignment is sent: events from an offset on, of its slices, that are not done.
 #[derive(Debug)]
 pub(crate) struct Share {
     slices: SliceRange,
     parts: Vec<Part>,
-    /// Behind all that is done.
+    /// The offset behind all events that are done.
     done_end: i64,
 }
 
@@ -332,7 +337,8 @@ impl Share {
         Share { slices, parts, done_end }
     }
 
-    /// Narrows what a lens shows down to what this assignment is sent from `position` on and before `until`.
+    /// Returns the batches, out of those behind a pipeline, that this assignment is sent from `position` on and before
+    /// `until`.
     pub(crate) fn of(&self, bytes: &Bytes, position: i64, until: i64) -> Result<Bytes, String> {
         let starts_at = batches(bytes).next().map_or(i64::MAX, |(batch, _)| batch.base_offset());
         let ends_at = batches(bytes).last().map_or(0, |(batch, _)| batch.last_offset());
@@ -367,18 +373,18 @@ pub(crate) struct Ring {
 struct Chunks {
     chunks: VecDeque<Arc<Chunk>>,
     bytes: usize,
-    /// The newest of them, which keep what lenses show.
+    /// The newest chunks, which keep their views.
     viewed: VecDeque<Arc<Chunk>>,
     viewed_bytes: usize,
 }
 
-/// What a ring has at an offset.
+/// The answer of a ring for an offset.
 #[derive(Debug)]
 pub(crate) enum Found {
     Chunk(Arc<Chunk>),
-    /// It is older than all that is kept: a file has it.
+    /// The offset is older than all chunks of the ring, and has to be read from a file.
     Older,
-    /// Nothing is there yet.
+    /// The offset is behind the last visible event.
     End,
 }
 
@@ -411,7 +417,7 @@ impl Ring {
             {
                 ring.bytes -= oldest.bytes.len();
             }
-            // Who reads live has looked at older ones already; who comes later computes its own.
+            // Live readers have passed the older chunks. A reader that comes later computes its own views.
             while ring.viewed_bytes > VIEWED_BYTES
                 && let Some(viewed) = ring.viewed.pop_front()
             {
@@ -496,15 +502,15 @@ mod tests {
         let counters = Counters::default();
         let chunk = Chunk::new(0, 9, journal(&[3, 1, 5]), &counters);
         let filter = Filter::compile(&criteria::only([criteria::key("4"), criteria::key("8")])).unwrap();
-        let lens = Lens::new(None, vec![filter]);
+        let pipeline = FilterPipeline::new(None, vec![filter]);
         for _ in 0..100 {
-            assert_eq!(offsets(&chunk.seen_through(&lens, &counters).unwrap()), [4, 8]);
+            assert_eq!(offsets(&chunk.passed_through(&pipeline, &counters).unwrap()), [4, 8]);
         }
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         assert_eq!((count(&counters.read), count(&counters.evaluated)), (9, 9));
     }
 
-    /// How long a filter takes is for its own consumers to wait.
+    /// A slow filter delays its own consumers alone.
     #[test]
     fn who_looks_through_a_lens_that_takes_long_holds_up_no_other_lens() {
         let chunk = Arc::new(Chunk::new(0, 9, journal(&[3, 1, 5]), &Counters::default()));
@@ -512,21 +518,21 @@ mod tests {
         let (ends, may_end) = std::sync::mpsc::channel::<()>();
         let (begins, may_end) = (Mutex::new(begins), Mutex::new(may_end));
         let slow: Arc<Transform> = Arc::new(move |_: &Record<'_>| {
-            // Each event waits, until nothing is to be waited for any more.
+            // Each event blocks until the sender is dropped.
             begins.lock().send(()).unwrap();
             let _ = may_end.lock().recv();
             None
         });
         let of_slow = chunk.clone();
         let slow = std::thread::spawn(move || {
-            of_slow.seen_through(&Lens::new(Some(slow), Vec::new()), &Counters::default())
+            of_slow.passed_through(&FilterPipeline::new(Some(slow), Vec::new()), &Counters::default())
         });
         has_begun.recv().unwrap();
         let (seen, is_seen) = std::sync::mpsc::channel();
         let of_other = chunk.clone();
         std::thread::spawn(move || {
             let filter = Filter::compile(&criteria::only([criteria::key("4")])).unwrap();
-            seen.send(of_other.seen_through(&Lens::new(None, vec![filter]), &Counters::default()))
+            seen.send(of_other.passed_through(&FilterPipeline::new(None, vec![filter]), &Counters::default()))
         });
         let seen = is_seen.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for no other");
         assert_eq!(offsets(&seen.unwrap()), [4]);
@@ -551,14 +557,14 @@ mod tests {
         let transform = enlarging(1, &count);
         for key in ["4", "8", "2"] {
             let filter = Filter::compile(&criteria::only([criteria::key(key)])).unwrap();
-            let lens = Lens::new(Some(transform.clone()), vec![filter]);
+            let pipeline = FilterPipeline::new(Some(transform.clone()), vec![filter]);
             assert_eq!(
-                offsets(&chunk.seen_through(&lens, &counters).unwrap()),
+                offsets(&chunk.passed_through(&pipeline, &counters).unwrap()),
                 [key.parse::<i64>().unwrap()]
             );
         }
-        let unfiltered = Lens::new(Some(transform), Vec::new());
-        assert_eq!(offsets(&chunk.seen_through(&unfiltered, &counters).unwrap()).len(), 9);
+        let unfiltered = FilterPipeline::new(Some(transform), Vec::new());
+        assert_eq!(offsets(&chunk.passed_through(&unfiltered, &counters).unwrap()).len(), 9);
         assert_eq!(count.load(Ordering::Relaxed), 9);
     }
 
@@ -566,8 +572,8 @@ mod tests {
     fn what_a_transformation_enlarges_is_cut_into_frames_between_events() {
         let (counters, count) = (Counters::default(), Arc::new(AtomicU64::new(0)));
         let chunk = Chunk::new(0, 9, journal(&[3, 1, 5]), &counters);
-        let lens = Lens::new(Some(enlarging(100_000, &count)), Vec::new());
-        let seen = chunk.seen_through(&lens, &counters).unwrap();
+        let pipeline = FilterPipeline::new(Some(enlarging(100_000, &count)), Vec::new());
+        let seen = chunk.passed_through(&pipeline, &counters).unwrap();
         assert_eq!(offsets(&seen), (0..9).collect::<Vec<_>>());
         let (first, next) = first_batches(&seen, 500_000).unwrap();
         assert!(first.len() <= 500_000);
@@ -591,12 +597,12 @@ mod tests {
             from += 2_000;
         }
         let filter = Filter::compile(&criteria::only([criteria::key("4")])).unwrap();
-        let lens = Lens::new(None, vec![filter]);
+        let pipeline = FilterPipeline::new(None, vec![filter]);
         let kept = |chunk: &Chunk| chunk.views.lock().kept.len();
         let mut looked = 0;
         for offset in (0..80_000).step_by(2_000) {
             let Found::Chunk(chunk) = ring.find(offset) else { panic!("it is in the ring") };
-            chunk.seen_through(&lens, &counters).unwrap();
+            chunk.passed_through(&pipeline, &counters).unwrap();
             looked += 1;
         }
         let chunks = ring.chunks.lock();
@@ -615,8 +621,8 @@ mod tests {
         });
         let counters = Counters::default();
         let chunk = Chunk::new(0, 6, journal(&[1, 1, 4]), &counters);
-        let lens = Lens::new(Some(transform), Vec::new());
-        assert_eq!(offsets(&chunk.seen_through(&lens, &counters).unwrap()), [0, 2, 4]);
+        let pipeline = FilterPipeline::new(Some(transform), Vec::new());
+        assert_eq!(offsets(&chunk.passed_through(&pipeline, &counters).unwrap()), [0, 2, 4]);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Reads a stream: an instance of a consumer, which stays connected, and goes on where it was when it was not.
+//! An instance of a consumer, which reads a stream. It stays connected, and resumes at its position after a lost
+//! connection.
 //!
 //! ```text
 //!             ┌────────── task ──────────┐
@@ -7,8 +8,8 @@
 //!             └──────────────────────────┘
 //! ```
 //!
-//! The inbox holds at most the credit that was given, and one frame. What is to be sent is not queued there but kept as it is
-//! now: the latest position, the credit that is due.
+//! The inbox holds at most the given credit, and one frame. Outgoing frames are not queued. The inbox keeps their latest
+//! state: the latest position, and the credit that is due.
 
 pub(crate) mod inbox;
 mod replay;
@@ -42,16 +43,16 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Waits between attempts to connect.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(3);
-/// On this machine an attempt costs nothing.
+/// The longest wait for a publisher on this machine, where an attempt costs nothing.
 const RETRY_MAX_LOCAL: Duration = Duration::from_millis(250);
-/// A publisher has so long to confirm what an instance has done when it leaves.
+/// The time that a leaving instance gives the publisher to confirm what was done.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
-/// What a frame has beside its batches.
+/// The most bytes of a frame beside its batches.
 const FRAME_HEAD_BYTES: usize = 64 << 10;
-/// A consumer's credit where it does not say otherwise.
+/// The default credit of a consumer.
 const CREDIT_BYTES: u64 = 2 << 20;
 
-/// Where a publisher is, and how to reach it.
+/// The address of a publisher, with the certificates and metadata to reach it.
 #[derive(Debug, Clone)]
 pub struct Address {
     /// `HOST:PORT`.
@@ -61,10 +62,10 @@ pub struct Address {
 }
 
 impl Address {
-    /// Of `grpc://HOST:PORT`, or `HOST:PORT`.
+    /// Parses `grpc://HOST:PORT`, or `HOST:PORT`.
     ///
     /// # Errors
-    /// [`DirectError::Invalid`] if it is something else.
+    /// [`DirectError::Invalid`] for anything else.
     pub fn new(url: &str) -> Result<Address> {
         let at = url.strip_prefix("grpc://").unwrap_or(url).trim_end_matches('/');
         let port = at.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
@@ -77,13 +78,13 @@ impl Address {
         }
     }
 
-    /// By TLS, with a publisher whose certificate is of these authorities, in PEM.
+    /// Connects by TLS to a publisher whose certificate is signed by these authorities, in PEM.
     #[must_use]
     pub fn tls(self, authorities: impl AsRef<[u8]>) -> Address {
         self.trust(Pem::Text(authorities.as_ref().to_vec()))
     }
 
-    /// The same, from a file, which is read for each connection; where it cannot be used, what was there before is.
+    /// The same, from a file, which is read for each connection. If it cannot be used, the last usable contents are.
     #[must_use]
     pub fn tls_file(self, authorities: impl Into<PathBuf>) -> Address {
         self.trust(Pem::File(authorities.into()))
@@ -95,7 +96,7 @@ impl Address {
         self.show(Pem::Text(certificate.as_ref().to_vec()), Pem::Text(key.as_ref().to_vec()))
     }
 
-    /// The same, from files, which are read for each connection; where they cannot be used, what was there before is.
+    /// The same, from files, which are read for each connection. If they cannot be used, the last usable contents are.
     #[must_use]
     pub fn identity_files(self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Address {
         self.show(Pem::File(certificate.into()), Pem::File(key.into()))
@@ -111,7 +112,7 @@ impl Address {
         self
     }
 
-    /// Sends this with each call, such as `authorization`.
+    /// Sends a header with each call, such as `authorization`.
     #[must_use]
     pub fn metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Address {
         self.metadata.push((name.into(), value.into()));
@@ -145,7 +146,7 @@ impl Address {
             let of_tls = |reason| DirectError::Tls { address: self.at.clone(), reason };
             endpoint = tls.of(&endpoint).map_err(of_tls)?;
         }
-        // The time limit of the endpoint ends with TCP; TLS may stall behind it.
+        // The connect timeout of the endpoint covers TCP alone; TLS may stall behind it.
         let connected = tokio::time::timeout(CONNECT_WITHIN, endpoint.connect()).await;
         let channel = connected.map_err(|_| DirectError::Unreachable {
             address: self.at.clone(),
@@ -155,7 +156,7 @@ impl Address {
         Ok(client.max_decoding_message_size(FRAME_BYTES_MAX + FRAME_HEAD_BYTES))
     }
 
-    /// A call with what is sent with each.
+    /// Makes a request with the metadata of each call.
     pub(crate) fn request<T>(&self, message: T) -> Result<Request<T>> {
         let mut request = Request::new(message);
         for (name, value) in &self.metadata {
@@ -171,13 +172,13 @@ impl Address {
         Ok(request)
     }
 
-    /// Why a call has ended, with what may be behind it where the connection ended before an answer.
+    /// The reason why a call has ended. If the connection ended before an answer, it says what may be the cause.
     fn reason(&self, status: &Status, was_answered: bool) -> String {
         let (words, is_of_connection) = words_of(status);
         let hint = match self.tls {
             _ if !is_of_connection || was_answered => return words,
             None => "a publisher that serves by TLS ends connections without it",
-            // It has said so.
+            // The error says it already.
             Some(_) if tls_words::words(status).is_some() => return words,
             Some(_) => "the publisher may want a certificate of this client, or not accept it",
         };
@@ -203,7 +204,7 @@ impl Address {
     }
 }
 
-/// What an instance reads, and how.
+/// The stream that an instance reads, and its settings.
 #[derive(Debug, Clone)]
 pub struct ConsumerConfig {
     pub(crate) address: Address,
@@ -232,35 +233,35 @@ impl ConsumerConfig {
         }
     }
 
-    /// The instance's name; by default one that no other has.
+    /// The instance's name; by default a unique one.
     #[must_use]
     pub fn instance(mut self, name: impl Into<String>) -> ConsumerConfig {
         self.instance = name.into();
         self
     }
 
-    /// Reads these slices alone, and no other instance does; by default instances share all.
+    /// Reads these slices alone; no other instance reads them. By default instances share all slices.
     #[must_use]
     pub fn pinned(mut self, slices: SliceRange) -> ConsumerConfig {
         self.pinned = Some(slices);
         self
     }
 
-    /// Reads what passes; beside that, what the filter that is kept at the publisher lets pass.
+    /// Reads only events that pass this filter and the one that the publisher stores for the consumer.
     #[must_use]
     pub fn filter(mut self, filter: proto::Filter) -> ConsumerConfig {
         self.filter = Some(filter);
         self
     }
 
-    /// Where a consumer begins that the publisher does not know: at the beginning by default.
+    /// The start of a consumer that the publisher does not know; by default the first event of the journal.
     #[must_use]
     pub fn start(mut self, start: proto::Start) -> ConsumerConfig {
         self.start = start;
         self
     }
 
-    /// Bytes that are read ahead: 2 MiB by default.
+    /// The bytes that are read ahead; 2 MiB by default.
     #[must_use]
     pub fn credit_bytes(mut self, bytes: u64) -> ConsumerConfig {
         self.credit_bytes = bytes.max(1);
@@ -268,65 +269,65 @@ impl ConsumerConfig {
     }
 }
 
-/// What an instance hears of its stream.
+/// An event of an instance's subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConsumerEvent {
-    /// Slices are its.
+    /// The instance was assigned slices.
     Assigned {
-        /// Names the assignment.
+        /// The assignment's number.
         assignment: u64,
         /// The slices.
         slices: SliceRange,
-        /// The offset that comes first.
+        /// The first offset to read.
         offset: i64,
-        /// The epoch of the event before it.
+        /// The epoch of the event before `offset`.
         epoch: i32,
     },
-    /// Events, or offsets in which there are none for it.
+    /// Events, or offsets without an event for this instance.
     Records {
-        /// Of which assignment.
+        /// The assignment's number.
         assignment: u64,
-        /// Where they begin.
+        /// The first offset.
         from: i64,
-        /// Where they end.
+        /// The offset behind the last one.
         next: i64,
         /// Record batches of Kafka's format, whose CRCs were not checked.
         batches: Bytes,
-        /// Where in these bytes each is.
+        /// The ranges of the batches in these bytes.
         ranges: Vec<Range<usize>>,
     },
-    /// It has to give the slices back: nothing more comes, of them or of others, before [`Consumer::release`] says that nothing runs
-    /// any more.
+    /// The instance has to give the slices back. No event comes, of these slices or of others, before [`Consumer::release`] says
+    /// that no handler runs any more.
     Revoking {
-        /// Which assignment.
+        /// The assignment's number.
         assignment: u64,
     },
-    /// The slices are others' already, or go on elsewhere.
+    /// Other instances have the slices already, or an administrator has moved the consumer to another offset.
     Lost {
-        /// Which assignment.
+        /// The assignment's number.
         assignment: u64,
-        /// The consumer was reset. Otherwise the publisher has not heard of this instance for too long.
+        /// True if the consumer was reset. Otherwise the publisher has received nothing of this instance for too long.
         by_reset: bool,
     },
-    /// Events from here on have gone through the kept filter as it is now.
+    /// Events from here on have passed the stored filter in its present version.
     FilteredFrom {
-        /// The first of them.
+        /// The first such offset.
         offset: i64,
     },
 }
 
-/// An instance of a consumer. It leaves when it is dropped, as one that is lost.
+/// An instance of a consumer. If it is dropped without [`Consumer::leave`], the publisher takes it for lost.
 #[derive(Debug)]
 pub struct Consumer {
     config: ConsumerConfig,
-    /// The offset behind what was brought last; none without slices.
+    /// The offset behind the last event that was returned; none without slices.
     position: Option<i64>,
     inbox: Arc<Inbox>,
     task: JoinHandle<()>,
 }
 
 impl Consumer {
-    /// Connects in the background, and stays so.
+    /// Connects in the background, and reconnects when the connection is lost.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -341,11 +342,12 @@ impl Consumer {
         &self.config.consumer
     }
 
-    /// What happens next. The future may be dropped at will, and loses nothing.
+    /// Waits for the next event. The future may be dropped at any time, and loses nothing.
     ///
     /// # Errors
-    /// Why the subscription cannot go on. A publisher that is away is no such reason, nor a connection that was lost: each attempt
-    /// that fails is a warning in the log (`tracing`), which says why. [`DirectError::Tls`] is one before the first connection.
+    /// The reason why the subscription cannot continue. It does continue when a publisher is away or a connection is lost: each
+    /// attempt that fails is a warning in the log (`tracing`) with its cause. [`DirectError::Tls`] is an error before the first
+    /// connection only.
     pub async fn next(&mut self) -> Result<ConsumerEvent> {
         let event = self.inbox.next().await?;
         match event {
@@ -357,40 +359,40 @@ impl Consumer {
         Ok(event)
     }
 
-    /// Brings no records, and forgets none.
+    /// Holds records back, and keeps them.
     pub fn hold(&mut self) {
         self.inbox.hold(true);
     }
 
-    /// Brings them again.
+    /// Returns records again.
     pub fn resume(&mut self) {
         self.inbox.hold(false);
     }
 
-    /// The offset behind the last event of the stream, as its publisher said last, which it does every 5 s at least; none before the first
-    /// connection.
+    /// The offset behind the last event of the stream, as its publisher said last, at least every 5 s; none before the first connection.
     pub fn end(&self) -> Option<i64> {
         self.inbox.end()
     }
 
-    /// What can say how far the instance is.
+    /// A handle that reports how far the instance is.
     pub fn positions(&self) -> Positions {
         Positions(self.inbox.clone())
     }
 
-    /// Nothing of an assignment runs any more, and this is what was done of it: the answer to [`ConsumerEvent::Revoking`].
+    /// Answers [`ConsumerEvent::Revoking`]: no handler of the assignment runs any more, and `done` is what was done of it.
     pub fn release(&mut self, done: Done) {
         self.position = None;
         self.inbox.release(done);
     }
 
-    /// Has another filter kept at the publisher, for all instances; [`ConsumerEvent::FilteredFrom`] says from where on it holds.
-    /// Where the publisher judges calls, it is [`Call::Manage`](crate::Call::Manage); refused, the subscription ends.
+    /// Stores another filter at the publisher, for all instances. [`ConsumerEvent::FilteredFrom`] says from which offset on it
+    /// holds. A publisher that authorizes calls checks [`Call::Manage`](crate::Call::Manage); if it refuses, the subscription
+    /// ends.
     pub fn keep_filter(&mut self, filter: proto::Filter) {
         self.inbox.keep_filter(filter);
     }
 
-    /// Goes, after the publisher has confirmed what was done, for which it has 5 s; it is connected to again where it is away.
+    /// Leaves when the publisher has confirmed what was done, or after 5 s. It reconnects for that if the publisher is away.
     pub async fn leave(mut self) {
         self.inbox.leave();
         if tokio::time::timeout(LEAVE_WITHIN, &mut self.task).await.is_err() {
@@ -407,12 +409,13 @@ impl Drop for Consumer {
     }
 }
 
-/// Says how far an instance is.
+/// A handle that reports how far an instance is.
 #[derive(Debug, Clone)]
 pub struct Positions(Arc<Inbox>);
 
 impl Positions {
-    /// What was done of an assignment; one that has ended is ignored. It is sent soon, and again after a reconnection.
+    /// Notes what was done of an assignment; one that has ended is ignored. It is sent soon, and again after a
+    /// reconnection.
     pub fn done(&self, done: Done) {
         self.0.done(done);
     }
@@ -423,14 +426,14 @@ impl Positions {
     }
 }
 
-/// Connects again and again until the instance has left or cannot go on.
+/// Reconnects until the instance has left or cannot continue.
 async fn run(config: ConsumerConfig, inbox: Arc<Inbox>) {
     keep_connected(&config, &inbox, || connected(&config, &inbox)).await;
 }
 
-/// The same, by connections of `connect`, each until it ends; `Ok` if the instance has left by that.
+/// Makes a connection with `connect`, waits for its end, and repeats that until the instance has left.
 ///
-/// What cannot be right without a change of certificates or of the address fails before the first connection; later it is tried
+/// An error that only other certificates or another address can end is fatal before the first connection. Later it is tried
 /// again, as certificates are replaced one after the other.
 async fn keep_connected<F>(config: &ConsumerConfig, inbox: &Inbox, mut connect: impl FnMut() -> F)
 where
@@ -458,7 +461,7 @@ where
         tracing::warn!("stream {stream} of {at}: {reason}; again in {} ms", wait.as_millis());
         tokio::select! {
             () = tokio::time::sleep(jittered(wait)) => {}
-            // What it has done is said at once.
+            // The last position is sent at once.
             () = inbox.left(), if !inbox.is_leaving() => {}
         }
         if inbox.has_left() {
@@ -473,12 +476,12 @@ fn fail(inbox: &Inbox, error: DirectError) {
     inbox.fail(error);
 }
 
-/// A number that no other process, and no other call, is likely to have.
+/// Returns a number that is unlikely to come twice, in this process or another.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Not all that have lost a publisher come back at one time.
+/// Spreads the reconnections of those that have lost a publisher at the same time.
 fn jittered(wait: Duration) -> Duration {
     let jitter = random() % 1_000;
     wait.mul_f64(0.75 + jitter as f64 / 2_000.0)
@@ -490,7 +493,7 @@ fn longer(config: &ConsumerConfig, wait: Duration) -> Duration {
     (wait * 2).min(max)
 }
 
-/// One connection, until it ends; `Ok` if the instance has left.
+/// Runs one connection until it ends; `Ok` if the instance has left.
 async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fault> {
     let lost = |reason: String| Fault::Lost { was_opened: false, reason };
     let mut client = config.address.connect().await.map_err(|error| match error {
@@ -528,7 +531,7 @@ async fn connected(config: &ConsumerConfig, inbox: &Arc<Inbox>) -> Result<(), Fa
                 })?;
                 inbox.note_end(end);
             }
-            // A later version of the protocol may say more.
+            // A frame of a later version of the protocol.
             Some(proto::FromPublisher { frame: None, end }) => inbox.note_end(end),
             None if inbox.is_leaving() => return Ok(()),
             None => {
@@ -546,7 +549,7 @@ fn refused_by(config: &ConsumerConfig, refused: Refused) -> DirectError {
     DirectError::Refused { address, stream, refused }
 }
 
-/// What a status means for the subscription.
+/// Decides from a status whether the subscription ends or a reconnection may help.
 pub(crate) fn fault_of(config: &ConsumerConfig, status: &Status, was_opened: bool) -> Fault {
     let address = config.address.at.clone();
     if let Some(refused) = Refused::of_status(status) {

@@ -1,12 +1,12 @@
-//! How many bytes a publisher may send: what the consumer gave, less what was sent.
+//! The bytes that a publisher may send: what the consumer gave, less what was sent.
 
-/// No consumer has more, whatever it gives.
+/// The largest credit of a consumer, whatever it gives.
 pub const CREDIT_BYTES_MAX: u64 = 64 << 20;
 
-/// Room at the consumer, as the publisher counts it.
+/// Bytes that the consumer can take, as the publisher counts them.
 ///
-/// A frame may be sent while there is any; it may be larger than that, so that no frame is too large for a small credit. What
-/// is outstanding is then at most the credit and one frame.
+/// A frame may be sent while any credit is left. It may be larger than that, so that no frame is too large for a small
+/// credit. So the bytes outstanding are at most the credit and one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credit {
     bytes: i64,
@@ -15,25 +15,25 @@ pub struct Credit {
 const MAX: i64 = CREDIT_BYTES_MAX as i64;
 
 impl Credit {
-    /// What the consumer begins with.
+    /// Begins with the credit of the consumer's `Open`.
     pub fn new(bytes: u64) -> Credit {
         let mut credit = Credit { bytes: 0 };
         credit.give(bytes);
         credit
     }
 
-    /// More room; above [`CREDIT_BYTES_MAX`] it does not count.
+    /// Adds credit, up to [`CREDIT_BYTES_MAX`].
     pub fn give(&mut self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(MAX);
         self.bytes = self.bytes.saturating_add(bytes).min(MAX);
     }
 
     /// Returns true if a frame may be sent.
-    pub fn has_room(&self) -> bool {
+    pub fn is_available(&self) -> bool {
         self.bytes > 0
     }
 
-    /// A frame was sent.
+    /// Takes off the bytes of a frame that was sent. The credit may fall below zero.
     pub fn take(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
@@ -49,12 +49,12 @@ mod tests {
         let mut credit = Credit::new(u64::MAX);
         credit.give(u64::MAX);
         credit.take(CREDIT_BYTES_MAX as usize);
-        assert!(!credit.has_room());
+        assert!(!credit.is_available());
         credit.give(1);
-        assert!(credit.has_room());
+        assert!(credit.is_available());
         credit.take(1_000);
         credit.give(999);
-        assert!(!credit.has_room());
+        assert!(!credit.is_available());
     }
 
     proptest! {
@@ -66,7 +66,7 @@ mod tests {
             let mut credit = Credit::new(window);
             let mut outstanding = std::collections::VecDeque::new();
             for (size, finishes) in frames {
-                if credit.has_room() {
+                if credit.is_available() {
                     credit.take(size);
                     outstanding.push_back(size);
                     let all: usize = outstanding.iter().sum();
@@ -76,7 +76,7 @@ mod tests {
                     credit.give(size as u64);
                 }
             }
-            // Nothing leaks: when all is finished, there is room again.
+            // Nothing leaks: when all is finished, the credit is as it was.
             outstanding.drain(..).for_each(|size| credit.give(size as u64));
             prop_assert_eq!(credit, Credit::new(window));
         }

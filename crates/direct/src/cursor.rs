@@ -1,5 +1,5 @@
-//! What an instance is sent, and when: how far its assignment was read, how far frames have said that it is, through which filters
-//! events go, how many bytes may follow.
+//! The state machine that decides what an instance is sent and when. It knows how far its assignment was read and said, through
+//! which filters events go, and how many bytes may follow.
 //!
 //! ```text
 //!   done            sent_to              position                      end
@@ -8,11 +8,11 @@
 //!                       in the next `Skip`
 //! ```
 //!
-//! Frames that are decided wait in `outgoing`, in their order; events are read when none does, so that what was decided before
-//! them is said before them.
+//! Frames that are decided wait in `outgoing`, in their order. Events are read when none waits, so that they come after what was
+//! decided before them.
 //!
-//! Architecture invariant: no clock and no I/O. Time, the journal's end and chunks of it go in; frames come out, with what is to be
-//! read or waited for.
+//! Architecture invariant: no clock and no I/O. The time, the journal's end and its chunks go in. Frames come out, with what is to
+//! be read or waited for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tonic::Status;
 
-use crate::chunk::{Chunk, Counters, Lens, Share, first_batches};
+use crate::chunk::{Chunk, Counters, FilterPipeline, Share, first_batches};
 use crate::credit::Credit;
 use crate::error::Refused;
 use crate::journal::FRAME_BYTES_MAX;
@@ -28,19 +28,19 @@ use crate::proto::{self, from_consumer, from_publisher::Frame};
 use crate::slices::Done;
 use crate::subscription::Control;
 
-/// When nothing else is sent, so often something is.
+/// The interval of keep-alives while nothing else is sent.
 pub(crate) const ALIVE_EVERY: Duration = Duration::from_secs(5);
-/// Who is not heard of for so long is gone.
+/// A peer of which nothing comes for so long is gone.
 pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(15);
-/// Skipped offsets alone are sent so often at most while nothing else is to be read.
+/// The least time between frames that only skip offsets, while nothing else is to be read.
 const SKIP_EVERY: Duration = Duration::from_millis(100);
-/// Of a long stretch that is filtered out, an instance hears after so many chunks.
+/// The most chunks without an event for an instance before a `Skip` says so.
 const CHUNKS_UNSAID_MAX: usize = 64;
 
-/// What a cursor goes by, as it is now.
+/// The inputs of a decision.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now {
-    /// Since the session began.
+    /// The time since the session began.
     pub(crate) time: Duration,
     /// The offset behind the last visible event.
     pub(crate) end: i64,
@@ -48,24 +48,24 @@ pub(crate) struct Now {
     pub(crate) is_stopping: bool,
 }
 
-/// What is to be done for an instance.
+/// A decision of the cursor.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// This is to be sent.
+    /// Send this frame.
     Frame(Frame),
-    /// The chunk with this offset is to be read; [`Cursor::read`] takes it.
+    /// Read the chunk with this offset, and give it to [`Cursor::read`].
     Read(i64),
-    /// Nothing before `until`, unless a frame or a control comes, or, if `for_events`, the journal's end moves.
+    /// Wait until `until`, for a frame, for a control, or, if `for_events`, for the journal's end to move.
     Wait {
-        /// Since the session began.
+        /// The time since the session began.
         until: Duration,
         for_events: bool,
     },
-    /// The instance has gone, and has said so.
+    /// The instance has left, and has said so.
     Left,
 }
 
-/// What a frame of an instance changes for its consumer.
+/// A change of the consumer that a frame of its instance asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Change {
     Done(Done),
@@ -73,23 +73,23 @@ pub(crate) enum Change {
     Filter(proto::Filter),
 }
 
-/// What events pass through, by their offsets.
+/// The pipelines of a consumer, by the offsets of events.
 #[derive(Debug)]
-pub(crate) struct Lenses {
-    /// Until which offset each of before holds, ascending.
-    pub(crate) earlier: Vec<(i64, Arc<Lens>)>,
-    pub(crate) now: Arc<Lens>,
-    /// From where on `now` holds, as it is said to instances.
+pub(crate) struct Pipelines {
+    /// Pipelines of earlier filters, each with the offset at which it ends, ascending.
+    pub(crate) earlier: Vec<(i64, Arc<FilterPipeline>)>,
+    pub(crate) now: Arc<FilterPipeline>,
+    /// The offset from which `now` holds, as instances receive it.
     pub(crate) from: i64,
-    /// Which change of the consumer's filter it is.
+    /// The version of the consumer's filter.
     pub(crate) version: u64,
 }
 
-impl Lenses {
-    /// What an event passes through, and until which offset others do too.
-    fn at(&self, offset: i64) -> (&Lens, i64) {
+impl Pipelines {
+    /// Returns the pipeline of an event, and the offset at which that ends.
+    fn at(&self, offset: i64) -> (&FilterPipeline, i64) {
         let earlier = self.earlier.iter().find(|(until, _)| offset < *until);
-        earlier.map_or((&*self.now, i64::MAX), |(until, lens)| (&**lens, *until))
+        earlier.map_or((&*self.now, i64::MAX), |(until, pipeline)| (&**pipeline, *until))
     }
 
     fn filtered_from(&self) -> Frame {
@@ -102,23 +102,23 @@ impl Lenses {
 struct Assigned {
     assignment: u64,
     share: Share,
-    /// What is read next.
+    /// The offset to read next.
     position: i64,
-    /// What the instance was sent of it: up to where frames say.
+    /// The offset behind what frames have said of the assignment.
     sent_to: i64,
     is_revoked: bool,
 }
 
-/// What is sent to one instance of a consumer.
+/// The state of what one instance is sent.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     assigned: Option<Assigned>,
     credit: Credit,
-    lenses: Lenses,
+    pipelines: Pipelines,
     is_paused: bool,
-    /// The consumer's settings are to be looked at: others than `lenses` were made of may hold.
+    /// The consumer's settings may have changed since `pipelines` was made.
     is_outdated: bool,
-    /// The instance has sent a filter, and was not answered.
+    /// The instance has sent a filter, and has no answer yet.
     owes_filtered_from: bool,
     outgoing: VecDeque<Frame>,
     chunks_unsaid: usize,
@@ -129,15 +129,20 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Begins with what answers `Open`, and with the credit that came with it.
-    pub(crate) fn new(opened: proto::Opened, credit_bytes: u64, lenses: Lenses, is_paused: bool) -> Cursor {
+    /// Begins with the answer to `Open`, and with the credit that came with it.
+    pub(crate) fn new(
+        opened: proto::Opened,
+        credit_bytes: u64,
+        pipelines: Pipelines,
+        is_paused: bool,
+    ) -> Cursor {
         let mut outgoing = VecDeque::from([Frame::Opened(opened)]);
-        // Events that are not done may go through a filter of before.
-        outgoing.extend((!lenses.earlier.is_empty()).then(|| lenses.filtered_from()));
+        // Events that are not done may go through an earlier filter.
+        outgoing.extend((!pipelines.earlier.is_empty()).then(|| pipelines.filtered_from()));
         Cursor {
             assigned: None,
             credit: Credit::new(credit_bytes),
-            lenses,
+            pipelines,
             is_paused,
             is_outdated: false,
             owes_filtered_from: false,
@@ -150,34 +155,34 @@ impl Cursor {
         }
     }
 
-    /// The instance has said that it goes, so that it will not come back for what it had.
+    /// Returns true if the instance has said that it leaves; it does not come back for its slices.
     pub(crate) fn has_left(&self) -> bool {
         self.has_left
     }
 
-    /// The consumer's settings are to be looked at, and given to [`Cursor::follow`].
+    /// Returns true if the consumer's settings have to be given to [`Cursor::follow`].
     pub(crate) fn is_outdated(&self) -> bool {
         self.is_outdated
     }
 
-    /// The consumer's settings may be others.
+    /// Notes that the consumer's settings may have changed.
     pub(crate) fn outdate(&mut self) {
         self.is_outdated = true;
     }
 
-    /// The settings of the consumer are these. Where its filter is another one, the instance hears from where on it holds.
-    pub(crate) fn follow(&mut self, lenses: Lenses, is_paused: bool) {
-        let is_other = lenses.version != self.lenses.version;
-        (self.lenses, self.is_paused, self.is_outdated) = (lenses, is_paused, false);
+    /// Takes the consumer's settings. If the filter is another one, the instance receives the offset from which it holds.
+    pub(crate) fn follow(&mut self, pipelines: Pipelines, is_paused: bool) {
+        let is_other = pipelines.version != self.pipelines.version;
+        (self.pipelines, self.is_paused, self.is_outdated) = (pipelines, is_paused, false);
         if std::mem::take(&mut self.owes_filtered_from) || is_other {
-            self.outgoing.push_back(self.lenses.filtered_from());
+            self.outgoing.push_back(self.pipelines.filtered_from());
         }
     }
 
-    /// Takes a frame of the instance: what it changes for the consumer. `None` is its end, after which nothing comes.
+    /// Takes a frame of the instance; returns what it changes for the consumer. `None` is the end of its frames.
     ///
     /// # Errors
-    /// What of it makes no sense; the session ends.
+    /// The frame makes no sense; the session ends.
     pub(crate) fn take(
         &mut self,
         frame: Option<from_consumer::Frame>,
@@ -209,7 +214,7 @@ impl Cursor {
         Ok(None)
     }
 
-    /// What was done, if it is of the present assignment.
+    /// Returns what was done, if it is of the present assignment.
     fn own(&self, done: &proto::Done) -> Result<Option<Done>, Status> {
         let done = Done::of_proto(done);
         let Some(assigned) = self.assigned.as_ref().filter(|one| one.assignment == done.assignment) else {
@@ -223,7 +228,7 @@ impl Cursor {
         Ok(Some(done))
     }
 
-    /// Does what the consumer's hand-over has decided for the instance.
+    /// Carries out a decision of the consumer's hand-over for the instance.
     ///
     /// # Errors
     /// [`Refused::Fenced`].
@@ -254,10 +259,10 @@ impl Cursor {
         Ok(())
     }
 
-    /// What is to be done now.
+    /// Decides what to do now.
     ///
     /// # Errors
-    /// Why the session ends.
+    /// The reason why the session ends.
     pub(crate) fn next(&mut self, now: Now) -> Result<Next, Status> {
         if self.has_left {
             return Ok(Next::Left);
@@ -291,12 +296,12 @@ impl Cursor {
         Ok(Next::Wait { until, for_events })
     }
 
-    /// Takes the chunk with the offset that was to be read: the events of it that are the instance's, if there are any.
-    /// `may_send` is asked whether events before an offset may be sent through the filters of a version; where not, the
-    /// settings are outdated.
+    /// Takes the chunk that was to be read; returns a frame with the events of it that are the instance's, if there are
+    /// any. `may_send` is asked whether events before an offset may still be sent through the filters of a version. If
+    /// not, the settings are outdated.
     ///
     /// # Errors
-    /// What cannot be sent; the session ends.
+    /// Events that cannot be sent; the session ends.
     pub(crate) fn read(
         &mut self,
         chunk: &Chunk,
@@ -305,8 +310,8 @@ impl Cursor {
         may_send: impl FnOnce(i64, u64) -> bool,
     ) -> Result<Option<Frame>, Status> {
         let Some(assigned) = &mut self.assigned else { return Ok(None) };
-        let (lens, until) = self.lenses.at(assigned.position);
-        let seen = chunk.seen_through(lens, counters);
+        let (pipeline, until) = self.pipelines.at(assigned.position);
+        let seen = chunk.passed_through(pipeline, counters);
         let own = seen.and_then(|seen| assigned.share.of(&seen, assigned.position, until));
         let batches = own.map_err(|reason| {
             let offset = assigned.position;
@@ -314,7 +319,7 @@ impl Cursor {
         })?;
         let (batches, next) = match batches.len() <= FRAME_BYTES_MAX {
             true => (batches, chunk.next.min(until)),
-            // The rest is found again, from where this ends.
+            // The rest is read again, from the end of these batches on.
             false => first_batches(&batches, FRAME_BYTES_MAX).map_err(|next| {
                 Status::out_of_range(format!(
                     "the batch before offset {next}, from {} on, has more than a frame may have ({FRAME_BYTES_MAX} bytes); go on \
@@ -323,7 +328,7 @@ impl Cursor {
                 ))
             })?,
         };
-        if !may_send(next, self.lenses.version) {
+        if !may_send(next, self.pipelines.version) {
             self.is_outdated = true;
             return Ok(None);
         }
@@ -339,7 +344,9 @@ impl Cursor {
     }
 
     fn can_send(&self) -> bool {
-        self.assigned.as_ref().is_some_and(|one| !one.is_revoked) && self.credit.has_room() && !self.is_paused
+        self.assigned.as_ref().is_some_and(|one| !one.is_revoked)
+            && self.credit.is_available()
+            && !self.is_paused
     }
 
     /// Returns true if more was read than frames have said.
@@ -347,7 +354,7 @@ impl Cursor {
         self.assigned.as_ref().is_some_and(|one| one.position > one.sent_to && !one.is_revoked)
     }
 
-    /// Says that what was read and left out is nothing for this instance, if it is time for that.
+    /// Makes a frame that skips what was read and left out, if it is time for one.
     fn skip(&mut self, time: Duration) -> Option<Frame> {
         let assigned = self.assigned.as_mut().filter(|_| self.skip_at <= time)?;
         let from = std::mem::replace(&mut assigned.sent_to, assigned.position);

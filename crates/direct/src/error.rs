@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! Errors and refusals, each with what to do about it.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::resume::JournalId;
 use crate::sequence::SequenceFault;
 use crate::tls_words;
 
-/// Why a subscription cannot go on by itself: nothing jumps over what was lost without being asked.
+/// The reason why a subscription cannot continue by itself. No consumer skips lost events without being asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The publisher has another journal than the one that was read.
@@ -22,12 +22,12 @@ pub enum Refused {
          it, or start the consumer again to read the new one from where a new consumer begins"
     )]
     JournalReplaced {
-        /// What was read.
+        /// The journal that was read.
         was: JournalId,
-        /// What is there.
+        /// The journal that the publisher has.
         now: JournalId,
     },
-    /// Events that were received are not in the journal any more, or are others now (KIP-320).
+    /// Events that were received are not in the journal any more, or have been replaced by others (KIP-320).
     #[error(
         "events from offset {at} on that were received are not in the journal any more: the publisher lost them or runs on an older \
          copy; restore it, or go on by `mainstem direct reset --to-offset {at} --execute`"
@@ -39,14 +39,14 @@ pub enum Refused {
     /// The offset to read is not in the journal.
     #[error("offset {offset} is not in the journal, which has {start} to {end}: {}", out_of_range(*offset, *start))]
     OutOfRange {
-        /// The offset.
+        /// The requested offset.
         offset: i64,
-        /// The first one that is there.
+        /// The first offset of the journal.
         start: i64,
-        /// The one behind the last that is visible.
+        /// The offset behind the last visible event.
         end: i64,
     },
-    /// Another connection has this instance's place.
+    /// Another connection has taken the place of this instance.
     #[error(
         "another connection has the place of this instance, or it has not given slices back within 30 s; give each process a name of \
          its own (or none), and pin no slice twice"
@@ -71,39 +71,40 @@ fn out_of_range(offset: i64, start: i64) -> &'static str {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectError {
-    /// The journal's queue.
+    /// An error of the journal's queue.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// A file beside the queue.
+    /// An operation on a file beside the queue failed.
     #[error("{}: {what} failed: {source}", path.display())]
     Io {
-        /// What was done.
+        /// The operation.
         what: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file beside the queue is not what was written.
+    /// A file beside the queue has other contents than were written.
     #[error("{} is damaged: {reason}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The damage, and what to do.
         reason: String,
     },
-    /// An event that could not be sent to anybody.
+    /// An event that no frame could hold.
     #[error("an event of {bytes} bytes is larger than a frame may be ({max}); split it")]
     TooLarge {
-        /// What its batch takes.
+        /// The size of its batch.
         bytes: usize,
-        /// What a frame holds.
+        /// The most that a frame may hold.
         max: usize,
     },
     /// The arguments or the configuration make no sense.
     #[error("{0}")]
     Invalid(String),
-    /// The address can be reached from elsewhere, and neither TLS nor that it is to be open to all was asked for.
+    /// The address can be reached from other machines, and the publisher has neither TLS nor
+    /// [`Publisher::insecure`](crate::Publisher::insecure).
     #[error(
         "{address} can be reached from elsewhere; give the publisher a certificate (Publisher::tls), or say that it is to be open to \
          all (Publisher::insecure)"
@@ -112,12 +113,12 @@ pub enum DirectError {
         /// The address.
         address: String,
     },
-    /// The address cannot be served at.
+    /// The publisher cannot listen at the address.
     #[error("cannot serve at {address}: {source}")]
     Bind {
         /// The address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No connection could be made, or it was lost.
@@ -125,16 +126,16 @@ pub enum DirectError {
     Unreachable {
         /// The address.
         address: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// By TLS, as it was asked for, no connection can be made with what is at the address: a certificate is not accepted, or cannot be
-    /// read, or the other end speaks no TLS. Another attempt alone changes nothing of that.
+    /// No TLS connection can be made: a certificate is not accepted or cannot be read, or the other end does not speak TLS. Another
+    /// attempt fails again until that changes.
     #[error("cannot reach the publisher at {} by TLS: {}", OneLine(address), Sentence(reason))]
     Tls {
         /// The address.
         address: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The publisher refuses the call.
@@ -144,17 +145,17 @@ pub enum DirectError {
         address: String,
         /// The status of gRPC.
         code: Code,
-        /// The publisher's words.
+        /// The publisher's message.
         message: String,
     },
-    /// The subscription cannot go on by itself.
+    /// The subscription cannot continue by itself.
     #[error("stream {} of {}: {refused}", OneLine(stream), OneLine(address))]
     Refused {
         /// The address.
         address: String,
         /// The stream.
         stream: String,
-        /// Why.
+        /// The reason.
         refused: Refused,
     },
     /// The publisher does not speak the protocol.
@@ -169,7 +170,7 @@ pub enum DirectError {
         address: String,
         /// The stream.
         stream: String,
-        /// What it did.
+        /// The fault.
         fault: String,
     },
     /// The journal was closed, or its thread has ended.
@@ -185,7 +186,7 @@ impl DirectError {
         DirectError::Io { what, path: path.to_owned(), source }
     }
 
-    /// Returns true if the same may succeed later: the publisher is away, or has too much to do.
+    /// Returns true if another attempt may succeed: the publisher is away or overloaded.
     pub fn may_pass(&self) -> bool {
         match self {
             DirectError::Status { code, .. } => matches!(
@@ -208,7 +209,7 @@ impl DirectError {
     }
 }
 
-/// What a status says that is no [`Refused`], in words; the second is true if no publisher has said it, but the connection ended.
+/// Returns the message of a status that is no [`Refused`], and true if the connection ended and no publisher sent the status.
 pub(crate) fn words_of(status: &Status) -> (String, bool) {
     let is_of_connection = std::error::Error::source(status).is_some();
     let words = match status.message() {
@@ -222,7 +223,7 @@ pub(crate) fn words_of(status: &Status) -> (String, bool) {
     (Sentence(&words).to_string(), is_of_connection)
 }
 
-/// An error with what it comes from; of TLS what is wrong with it.
+/// Returns an error with its causes; for an error of TLS, what is wrong with the certificate or the connection.
 pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     if let Some(words) = tls_words::words(error) {
         return words;
@@ -246,7 +247,7 @@ impl From<SequenceFault> for String {
 }
 
 impl Refused {
-    /// The status of gRPC that says so.
+    /// Encodes the refusal as a gRPC status.
     pub(crate) fn to_status(&self) -> Status {
         use proto::refusal::Reason;
         let reason = match *self {
@@ -269,7 +270,7 @@ impl Refused {
         Status::with_details(code, self.to_string(), details.into())
     }
 
-    /// What a status says, if it says such.
+    /// Decodes the refusal of a gRPC status, if it has one.
     pub(crate) fn of_status(status: &Status) -> Option<Refused> {
         use proto::refusal::Reason;
         if status.details().is_empty() {

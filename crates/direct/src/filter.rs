@@ -1,7 +1,7 @@
-//! Which events a consumer sees: exclude first, include overrides.
+//! Filters of the events that a consumer sees: exclude first, include overrides.
 //!
 //! A filter comes from a peer. It is compiled once, within bounds: of its size, of the number and length of its patterns, and of
-//! what each becomes. Patterns are RE2's, matched in linear time.
+//! the memory of each. Patterns are RE2's, matched in linear time.
 
 mod topic;
 
@@ -27,35 +27,35 @@ pub const PATTERN_BYTES_MAX: usize = 4 << 10;
 pub const PATTERNS_MAX: usize = 32;
 /// All filters that are in use at a publisher have at most this many patterns, equal filters once.
 pub const PATTERNS_IN_ALL_MAX: usize = 1_024;
-/// What a compiled pattern and its lazy automaton may take each.
+/// The most bytes of a compiled pattern, and of its lazy automaton.
 const COMPILED_BYTES_MAX: usize = 256 << 10;
 const NESTING_MAX: u32 = 64;
 
-/// Why a filter is refused.
+/// The reason why a filter is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// It is too large.
+    /// The filter is too large.
     #[error("the filter has {bytes} bytes, and {FILTER_BYTES_MAX} are the most")]
     TooLarge {
-        /// As a message of the protocol.
+        /// Its size as a message of the protocol.
         bytes: usize,
     },
-    /// It has too many patterns.
+    /// The filter has too many patterns.
     #[error("the filter has more than {PATTERNS_MAX} patterns; join some by |")]
     TooManyPatterns,
-    /// The filters that are in use at a publisher have too many with it.
+    /// The filters in use at a publisher would have too many patterns with it.
     #[error(
         "the filters that are in use at this publisher would have more than {PATTERNS_IN_ALL_MAX} patterns with this one; join some by |, \
          or use prefixes"
     )]
     TooManyInAll,
-    /// The filters that one address has brought would have too many with it.
+    /// The filters that one address has brought would have too many patterns with it.
     #[error(
         "the filters that your address has in use at this publisher would have more than {most} patterns with this one; join some by |, \
          or use prefixes"
     )]
     TooManyOfPeer {
-        /// The most.
+        /// The most patterns of one address.
         most: usize,
     },
     /// A pattern is too long.
@@ -64,32 +64,32 @@ pub enum FilterError {
         /// Its length.
         bytes: usize,
     },
-    /// A pattern is none, or would become too large.
+    /// A text is no pattern, or would be too large when compiled.
     #[error("the pattern {:?} cannot be used: {}", OneLine(pattern), OneLine(reason))]
     Pattern {
         /// The pattern, or its beginning.
         pattern: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Slices that are none.
+    /// A range of slices is empty or too large.
     #[error("the slices {from} to {to} are none; they go from 0 to 1,024")]
     Slices {
-        /// The first.
+        /// The first slice.
         from: u32,
-        /// The one behind the last.
+        /// The slice behind the last one.
         to: u32,
     },
-    /// A criterion says nothing, which a later version of the protocol may.
+    /// A criterion is empty, as one of a later version of the protocol is.
     #[error("a criterion of the filter is empty, or of a later version of the protocol")]
     Empty,
 }
 
 impl FilterError {
-    /// The status of gRPC that says so.
+    /// Returns the gRPC status of the error.
     pub(crate) fn to_status(&self) -> Status {
         match self {
-            // Where others end, it may be possible.
+            // It may be possible once other filters are not in use any more.
             FilterError::TooManyInAll | FilterError::TooManyOfPeer { .. } => {
                 Status::resource_exhausted(self.to_string())
             }
@@ -118,7 +118,7 @@ enum Criterion {
 }
 
 impl Filter {
-    /// Compiles what a peer has sent.
+    /// Compiles a filter of a peer.
     ///
     /// # Errors
     /// See [`FilterError`].
@@ -135,7 +135,7 @@ impl Filter {
         Ok(Filter { exclude, include })
     }
 
-    /// How many patterns a filter has that is to be compiled.
+    /// Returns the number of patterns of a filter.
     ///
     /// # Errors
     /// [`FilterError::TooManyPatterns`].
@@ -220,7 +220,7 @@ fn values_of<'a>(event: &Record<'a>, name: &str) -> impl Iterator<Item = Option<
     event.headers.filter(move |header| header.key == name.as_bytes()).map(|header| header.value)
 }
 
-/// A pattern for whole keys.
+/// Compiles a pattern that has to match the whole key.
 fn pattern(text: &str) -> Result<Regex, FilterError> {
     if text.len() > PATTERN_BYTES_MAX {
         return Err(FilterError::PatternTooLong { bytes: text.len() });
@@ -234,7 +234,7 @@ fn pattern(text: &str) -> Result<Regex, FilterError> {
     compiled.map_err(|error| FilterError::Pattern { pattern: shortened(text), reason: fault_of(&error) })
 }
 
-/// The fault of a pattern, without the lines that show it once more.
+/// Returns the reason of a pattern's error, without the lines that repeat the pattern.
 fn fault_of(error: &regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().next_back().unwrap_or_default();
@@ -276,7 +276,7 @@ pub mod criteria {
         of(Matches::Keys(keys(key)))
     }
 
-    /// Matches events whose key begins so.
+    /// Matches events whose key begins with this prefix.
     pub fn key_prefix(prefix: impl AsRef<[u8]>) -> proto::Criterion {
         of(Matches::KeyPrefixes(keys(prefix)))
     }

@@ -1,5 +1,5 @@
-//! Fuzz bodies of this crate: what either end may be sent is taken or refused, and leaves a state that makes sense, in bounded
-//! memory. Input is frames, each behind its length in two bytes, little-endian.
+//! Fuzz bodies of this crate. Any frame that either end is sent is taken or refused, and leaves a consistent state in bounded
+//! memory. The input is frames, each behind its length in two bytes, little-endian.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn frames(mut data: &[u8]) -> Vec<&[u8]> {
     frames
 }
 
-/// What instances of a consumer send to a publisher: each `Open` is another connection.
+/// Frames that instances of a consumer send to a publisher; each `Open` is another connection.
 pub fn from_consumer(data: &[u8]) {
     let epochs: Arc<[Epoch]> =
         [(0, 0, 7), (0, 10, 8), (1, 15, 9)].map(|(epoch, start, run)| Epoch { epoch, start, run }).into();
@@ -49,7 +49,7 @@ pub fn from_consumer(data: &[u8]) {
         assert!(handover.frontier() >= 5, "done is done: {handover:?}");
     }
     credit.take(CREDIT_BYTES_MAX as usize);
-    assert!(!credit.has_room(), "{credit:?}");
+    assert!(!credit.is_available(), "{credit:?}");
 }
 
 fn take(
@@ -61,7 +61,7 @@ fn take(
     frame: from_consumer::Frame,
 ) -> Vec<Effect> {
     use from_consumer::Frame;
-    // As the session does: what says more than was sent is refused.
+    // As the session does, an instance is refused that has done more than it was sent.
     let own = |done: Option<&crate::proto::Done>| {
         let done = Done::of_proto(done?);
         (done.end() <= view.end).then_some(done)
@@ -107,7 +107,7 @@ fn take(
     }
 }
 
-/// What a publisher sends to an instance, which takes up the connection again after a fault.
+/// Frames that a publisher sends to an instance, which reconnects after a fault.
 pub fn from_publisher(data: &[u8]) {
     let address = Address::new("localhost:1").expect("it is an address");
     let config = ConsumerConfig::new(address, "stream", "consumer").credit_bytes(CREDIT_BYTES);

@@ -1,4 +1,4 @@
-//! Who has which slices of a consumer, and how far each slice is.
+//! The state machine that assigns a consumer's slices to its instances, and knows how far each slice is.
 //!
 //! ```text
 //!            join                Released, or 30 s
@@ -7,21 +7,22 @@
 //!                      └──────────Assign────────▶ holding ┘ its target is another one: Revoke
 //! ```
 //!
-//! Each instance has a target, a range of slices; targets never overlap. One that comes gets half of the largest; what one had
-//! that goes is added to a neighbour's. So one instance is disturbed at a time, not all. When the largest is more than twice its
-//! fair share, all targets are made anew.
+//! Each instance has a target, a range of slices; targets never overlap. A new instance gets half of the largest target. The target of
+//! one that leaves is added to a neighbour's. So each change disturbs one instance, not all. If the largest target is more than twice
+//! its fair share, all targets are computed again.
 //!
-//! An instance that was lost may come back and go on with what it had (`held`), for [`CLAIM_GRACE_MS`]; an instance that comes
-//! without such a claim gets free slices at once. What it goes on with may be another's by now, as soon as it gives that back.
+//! An instance that was lost may come back within [`CLAIM_GRACE_MS`] and resume the assignment that it had (`held`). An instance that
+//! comes without such a claim gets free slices at once. What an instance has resumed may be the target of another one, which gets it
+//! once it is given back.
 //!
-//! After a start of the publisher all instances are lost. Slices that one had then are kept for it, though others come before it
-//! ([`REJOIN_MS_MAX`]); an instance without slices waits meanwhile. So it is again with those of one that comes back in that time and is
-//! lost once more: its next connection may be under way, with what it has done since.
+//! After a start of the publisher all instances are lost. The slices that an instance had then are kept for it, though others come first
+//! ([`REJOIN_MS_MAX`]); an instance without slices waits meanwhile. If an instance comes back in that time and is lost again, its slices
+//! are kept once more. Its next connection may be under way, with what it has done since.
 //!
-//! A connection that arrives behind a later one of its process takes nothing: its instance has given it up ([`Attempt`]).
+//! A connection that arrives after a later one of its process gets nothing: its instance has dropped it ([`Attempt`]).
 //!
-//! A slice has one position however often it changes hands: parts are runs of slices that are equally far. What is done in front
-//! of a part is not sent again, so that neighbours with different positions become one assignment.
+//! A slice has one position however often it changes hands. Parts are runs of slices that are equally far. Events that are done ahead of
+//! a part's position are not sent again, so neighbours with different positions can become one assignment.
 //!
 //! Architecture invariant: no clock, no I/O. Time goes in; effects come out, to be carried out in their order.
 
@@ -29,33 +30,34 @@ use std::ops::Range;
 
 use crate::slices::{Done, SliceRange, normalized};
 
-/// Slices of an instance that was lost are kept for it so long.
+/// The time for which the slices of a lost instance are kept for it.
 pub const CLAIM_GRACE_MS: u64 = 1_000;
-/// After a start of the publisher, instances of before have so long to come back for what they had, from the first that comes on:
-/// they try again after 3.75 s at most.
+/// The time that instances have after a start of the publisher to come back for their slices. It begins with the first instance
+/// that comes. Instances try again after 3.75 s at most.
 pub const REJOIN_MS_MAX: u64 = 5_000;
-/// So many starts wait for an instance: one that ended together with the publisher holds others up no more then.
+/// The most starts at which an instance is waited for. One that ended together with the publisher holds others up no
+/// more then.
 const STARTS_WAITED_MAX: u32 = 2;
-/// An instance that has not released its slices after so long is fenced.
+/// The time after which an instance that has not released its slices is fenced.
 pub const REVOKE_MS_MAX: u64 = 30_000;
-/// So many instances of a consumer may be connected.
+/// The most instances of a consumer that may be connected.
 pub const INSTANCES_MAX: usize = 1_024;
-/// Of so many processes the last connection is known: of all that are connected, and of as many that were.
+/// The most processes whose last connection is known: those of all connected instances, and as many earlier ones.
 const ATTEMPTS_MAX: usize = 2 * INSTANCES_MAX;
 
-/// Names a connection of an instance.
+/// The number of a connection of an instance.
 pub type Connection = u64;
 
-/// Slices that are equally far.
+/// A run of slices that are equally far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Which.
+    /// The slices.
     pub slices: SliceRange,
-    /// Everything before is done.
+    /// Every event before it is done.
     pub offset: i64,
-    /// What is done behind it, ascending and apart.
+    /// Ranges of events behind `offset` that are done, ascending and apart.
     pub finished: Vec<Range<i64>>,
-    /// The last assignment that had them.
+    /// The last assignment with these slices.
     pub assignment: u64,
 }
 
@@ -66,96 +68,96 @@ impl Part {
         offset < self.offset || self.finished.get(at).is_some_and(|range| range.start <= offset)
     }
 
-    /// The offset behind all that is done.
+    /// The offset behind all events that are done.
     pub fn done_end(&self) -> i64 {
         self.finished.last().map_or(self.offset, |last| last.end)
     }
 }
 
-/// What is to be sent to an instance.
+/// A message to send to an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Slices are its.
+    /// The instance is assigned slices.
     Assign {
-        /// To whom.
+        /// The instance's connection.
         connection: Connection,
-        /// Names the assignment.
+        /// The assignment's number.
         assignment: u64,
         /// The slices.
         slices: SliceRange,
-        /// The offset that is sent first.
+        /// The first offset that is sent.
         offset: i64,
-        /// It goes on with what it had.
+        /// The instance resumes the assignment that it had.
         is_resumed: bool,
-        /// How far the slices are.
+        /// The slices by how far they are.
         parts: Vec<Part>,
     },
-    /// It is to give them back, or has lost them.
+    /// The instance has to release slices, or has lost them.
     Revoke {
-        /// To whom.
+        /// The instance's connection.
         connection: Connection,
-        /// Which assignment.
+        /// The assignment's number.
         assignment: u64,
-        /// No answer is expected.
+        /// The slices are lost already; no answer is expected.
         is_lost: bool,
     },
-    /// Its connection ends.
+    /// The connection ends.
     Fence {
-        /// Whose.
+        /// The connection.
         connection: Connection,
     },
 }
 
-/// Which connection of its instance's process one is.
+/// The number of a connection among those of its instance's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
     /// A number that no other process has.
     pub process: u64,
-    /// Greater than those of all connections that it made before.
+    /// Greater than the numbers of all earlier connections of the process.
     pub number: u64,
 }
 
-/// An instance that comes.
+/// An instance that connects.
 #[derive(Debug, Clone)]
 pub struct Joining {
     /// Its connection.
     pub connection: Connection,
     /// Its name.
     pub name: String,
-    /// Which connection of its process it is; none if it does not say, and then the last one to come counts.
+    /// The number of the connection in its process. Without one, the connection that comes last counts.
     pub attempt: Option<Attempt>,
-    /// The only slices that it wants.
+    /// The slices that it pins, if it does.
     pub pinned: Option<SliceRange>,
-    /// What it had when its connection was lost.
+    /// The assignment that it had when its connection was lost.
     pub held: Option<Held>,
 }
 
 /// An assignment when the connection of its instance was lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// What was done of it.
+    /// The events of it that are done.
     pub done: Done,
-    /// Its slices; none if it was given back, so that only what was done counts.
+    /// Its slices; none if the instance has released it, so that only `done` counts.
     pub slices: Option<SliceRange>,
     /// The offset up to which events were sent.
     pub sent_to: i64,
 }
 
-/// Why an instance may not come.
+/// The reason why an instance may not join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// Instances with and without pinned slices.
+    /// Some instances pin slices and some do not.
     #[error("some instances of this consumer pin slices and some share them; pin those of all, or of none")]
     Mixed,
-    /// Too many.
+    /// The consumer has too many instances.
     #[error("this consumer has {INSTANCES_MAX} instances, which is the most")]
     TooMany,
-    /// Its process has given this connection up for another one, which was faster.
+    /// A later connection of the process has come first.
     #[error("a later connection of this instance has come already")]
     Overtaken,
 }
 
-/// What an instance has.
+/// The slices that an instance holds now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holding {
     Nothing,
@@ -189,46 +191,48 @@ pub struct Handover {
     generation: u64,
     parts: Vec<Part>,
     instances: Vec<Instance>,
-    /// Slices without a target are given to others then.
+    /// The time at which slices without a target are given to others.
     give_at_ms: u64,
     lost: Vec<Lost>,
     awaited: Vec<Awaited>,
-    /// Until then they are; none before any instance has come.
+    /// The end of the wait for `awaited`; none before any instance has come.
     awaited_until_ms: Option<u64>,
-    /// Until then an instance that is lost is waited for, as all were at the start; 0 before any instance has come.
+    /// The time until which an instance that is lost again is waited for; 0 before any instance has come.
     rejoin_until_ms: u64,
-    /// The last connection of each process, the one that came last at the end.
+    /// The last connection of each process; the one that came last is at the end.
     attempts: Vec<Attempt>,
 }
 
-/// Who has an assignment, or may come back for it.
+/// An instance that has an assignment, or may come back for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
-    /// A hash of the instance's name: with it, it has come back, whatever it says that it had.
+    /// A hash of the instance's name. An instance of that name has come back, whatever it says that it had.
     pub name: u16,
-    /// At so many starts it was waited for.
+    /// The number of starts at which it was waited for.
     pub starts: u32,
 }
 
 impl Holder {
-    /// An instance that is there.
+    /// The holder of an assignment that a connected instance has.
     fn new(name: &str) -> Holder {
         Holder { name: (crc32c::crc32c(name.as_bytes()) >> 16) as u16, starts: 0 }
     }
 }
 
-/// An instance was lost, and may come back.
+/// An instance that was lost, and may come back.
 #[derive(Debug, Clone)]
 struct Lost {
     holder: Holder,
     assignment: u64,
     slices: SliceRange,
-    /// It was giving its slices back: until it comes with what it has done of them, no instance gets them.
+    /// It was releasing its slices. No instance gets them until it comes back with what it has done of them, or its
+    /// time is over.
     is_revoking: bool,
     until_ms: u64,
 }
 
-/// Slices of an instance that was there when the publisher ended, and has not come back: no other gets them.
+/// Slices of an instance that was connected when the publisher ended, and has not come back. No other instance gets
+/// them.
 #[derive(Debug, Clone, Copy)]
 struct Awaited {
     holder: Holder,
@@ -237,7 +241,7 @@ struct Awaited {
 }
 
 impl Awaited {
-    /// What is left when some slices are not waited for.
+    /// Returns what is left when some slices are not waited for.
     fn without(self, slices: SliceRange) -> impl Iterator<Item = Awaited> {
         let lower = SliceRange::new(self.slices.from.into(), self.slices.to.min(slices.from).into());
         let upper = SliceRange::new(self.slices.from.max(slices.to).into(), self.slices.to.into());
@@ -245,17 +249,17 @@ impl Awaited {
     }
 }
 
-/// An assignment that goes on.
+/// An assignment that an instance resumes.
 #[derive(Debug, Clone, Copy)]
 struct Claim {
     assignment: u64,
     slices: SliceRange,
-    /// Up to which offset it was sent.
+    /// The offset before which its events were sent.
     sent_to: i64,
 }
 
 impl Handover {
-    /// A consumer that begins at an offset.
+    /// Makes a consumer that begins at an offset.
     pub fn new(offset: i64) -> Handover {
         let part = Part { slices: SliceRange::ALL, offset, finished: Vec::new(), assignment: 0 };
         Handover::of(0, vec![part])
@@ -275,7 +279,7 @@ impl Handover {
         }
     }
 
-    /// A consumer as it was kept; `None` if the parts are not all slices in their order.
+    /// Restores a stored consumer; `None` if the parts are not all slices in their order.
     pub fn restored(generation: u64, parts: Vec<Part>) -> Option<Handover> {
         let mut next = 0;
         for part in &parts {
@@ -288,7 +292,8 @@ impl Handover {
         is_whole.then(|| Handover::of(generation, parts))
     }
 
-    /// An instance had a part when the publisher ended: it is waited for, unless it was at too many starts before.
+    /// Has the holder of a part waited for, unless it was at too many starts before. It had the part when the publisher
+    /// ended.
     pub fn await_holder(&mut self, part: &Part, holder: Holder) {
         if holder.starts < STARTS_WAITED_MAX {
             let (assignment, slices) = (part.assignment, part.slices);
@@ -296,7 +301,7 @@ impl Handover {
         }
     }
 
-    /// Who has an assignment, or may come back for it.
+    /// Returns the holder of an assignment, present or expected.
     pub fn holder(&self, assignment: u64) -> Option<Holder> {
         let has_it = |one: &&Instance| one.holding.slices().is_some_and(|(held, _)| held == assignment);
         let present = self.instances.iter().find(has_it).map(|one| Holder::new(&one.name));
@@ -305,12 +310,12 @@ impl Handover {
         present.or_else(lost).or_else(awaited)
     }
 
-    /// The last assignment.
+    /// The number of the last assignment.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// How far all slices are, in their order.
+    /// All slices in their order, by how far they are.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
@@ -320,7 +325,7 @@ impl Handover {
         self.parts.iter().map(|part| part.offset).min().expect("there is a part at least")
     }
 
-    /// The offset behind all that is done in any slice.
+    /// The offset behind all events that are done in any slice.
     pub fn done_end(&self) -> i64 {
         self.parts.iter().map(Part::done_end).max().expect("there is a part at least")
     }
@@ -335,7 +340,7 @@ impl Handover {
         self.instance(connection)?.holding.slices()
     }
 
-    /// When [`Handover::tick`] is due.
+    /// The time at which [`Handover::tick`] is due.
     pub fn due_ms(&self) -> Option<u64> {
         let revoking = self.instances.iter().filter_map(|one| match one.holding {
             Holding::Revoking { until_ms, .. } => Some(until_ms),
@@ -346,7 +351,7 @@ impl Handover {
         revoking.chain(gives).chain(lost).chain(self.awaited_until_ms).min()
     }
 
-    /// An instance comes.
+    /// Takes an instance that connects.
     ///
     /// # Errors
     /// [`JoinError`]; nothing has changed then.
@@ -392,7 +397,7 @@ impl Handover {
         Ok(effects)
     }
 
-    /// An instance goes; `is_lost` if it may come back.
+    /// Takes an instance off; `is_lost` if it may come back.
     pub fn leave(&mut self, connection: Connection, is_lost: bool, now_ms: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         if self.instance(connection).is_none() {
@@ -415,7 +420,7 @@ impl Handover {
         effects
     }
 
-    /// An instance is so far. Returns false if it says so of an assignment that is not its own any more.
+    /// Notes how far an instance is. Returns false if the assignment is not its own any more.
     pub fn done(&mut self, connection: Connection, done: &Done) -> bool {
         let held = self.held_by(connection);
         let Some((_, slices)) = held.filter(|(assignment, _)| *assignment == done.assignment) else {
@@ -425,7 +430,7 @@ impl Handover {
         true
     }
 
-    /// Nothing of an assignment runs any more.
+    /// Takes an assignment back, of which no handler runs any more.
     pub fn released(&mut self, connection: Connection, done: &Done, now_ms: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         if self.done(connection, done)
@@ -437,7 +442,7 @@ impl Handover {
         effects
     }
 
-    /// All slices go on at an offset; what is under way is void.
+    /// Moves all slices to an offset. All present assignments are void.
     pub fn reset(&mut self, offset: i64, now_ms: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         for instance in &mut self.instances {
@@ -449,7 +454,7 @@ impl Handover {
         }
         self.lost.clear();
         self.awaited.clear();
-        // No claim of before fits a generation of its own.
+        // The reset has a generation of its own, so that no earlier claim fits it.
         self.generation += 1;
         let assignment = self.generation;
         self.parts = vec![Part { slices: SliceRange::ALL, offset, finished: Vec::new(), assignment }];
@@ -457,12 +462,12 @@ impl Handover {
         effects
     }
 
-    /// No assignment of before is valid any more, as after a start at which some may have been forgotten.
+    /// Makes all earlier assignments invalid: a start may have forgotten some of them.
     pub fn skip_generations(&mut self, count: u64) {
         self.generation = self.generation.saturating_add(count);
     }
 
-    /// Time has passed.
+    /// Acts on what is due by the time.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.remove(|one| {
@@ -507,7 +512,7 @@ impl Handover {
         self.instances.iter().any(|one| !one.pinned)
     }
 
-    /// The first instance since the start has come: others that were there before have time to come back.
+    /// Begins the wait for the other instances of before the start, when the first instance comes.
     fn begin_to_wait(&mut self, now_ms: u64) {
         if self.awaited.is_empty() || self.awaited_until_ms.is_some() {
             return;
@@ -517,7 +522,7 @@ impl Handover {
         self.awaited.iter_mut().for_each(|one| one.holder.starts += 1);
     }
 
-    /// An instance is lost, which may have come back just now: it is waited for as long as those that have not.
+    /// Waits again for an instance that is lost, which may just have come back: as long as for those that have not.
     fn wait_again(&mut self, lost: Awaited, now_ms: u64) {
         if now_ms < self.rejoin_until_ms {
             self.awaited.push(lost);
@@ -525,12 +530,12 @@ impl Handover {
         }
     }
 
-    /// An instance has come back: neither it is waited for any more, nor those that had its slices before it.
+    /// Ends the wait for an instance that has come back, and for those that had its slices before it.
     fn has_come_back(&mut self, held: &Held) {
         let assignment = held.done.assignment;
         self.lost.retain(|lost| lost.assignment != assignment);
         self.awaited.retain(|one| one.assignment != assignment);
-        // It is not known here if a power cut took that it had got them.
+        // A power cut may have erased that it got them, which is not known here.
         let Some(slices) = held.slices else { return };
         let (before, others): (Vec<_>, Vec<_>) =
             self.awaited.drain(..).partition(|one| one.assignment < assignment);
@@ -538,7 +543,8 @@ impl Handover {
         self.awaited.extend(before.into_iter().flat_map(|one| one.without(slices)));
     }
 
-    /// Takes what a returning instance has done; returns what it goes on with if nothing of it was another's since.
+    /// Takes what a returning instance has done; returns the assignment that it resumes, if no other instance has had
+    /// any of it since.
     fn claim(&mut self, held: &Held) -> Option<Claim> {
         self.has_come_back(held);
         let assignment = held.done.assignment;
@@ -546,8 +552,8 @@ impl Handover {
         let had: Vec<SliceRange> = self.parts.iter().filter(had).map(|part| part.slices).collect();
         had.iter().for_each(|slices| self.advance(*slices, &held.done));
         let slices = held.slices?;
-        // It was sent less than is done, as another instance had done what comes next. It begins anew behind that,
-        // for an assignment only goes on at the offset that its instance knows.
+        // If another instance has done events that come next, the assignment is not resumed: it would resume at the
+        // offset that its instance knows. The instance gets a new one behind these events.
         let of_claim = self.parts.iter().filter(|part| part.slices.overlaps(slices));
         if of_claim.map(|part| part.offset).min() > Some(held.sent_to) {
             return None;
@@ -561,7 +567,7 @@ impl Handover {
         is_whole.then_some(Claim { assignment, slices, sent_to: held.sent_to })
     }
 
-    /// The slices that a new instance is to have.
+    /// Returns the slices that a new instance shall have.
     fn target_of_new(&mut self, claimed: Option<SliceRange>) -> Option<SliceRange> {
         let free = self.free_ranges();
         let is_free =
@@ -589,7 +595,7 @@ impl Handover {
         Some(upper)
     }
 
-    /// Ranges of slices that are no instance's target, and are kept for none.
+    /// Returns ranges of slices that are no instance's target and are kept for none.
     fn free_ranges(&self) -> Vec<SliceRange> {
         let targets = self.instances.iter().filter_map(|one| one.target);
         let mut taken: Vec<SliceRange> = targets.chain(self.awaited.iter().map(|one| one.slices)).collect();
@@ -623,7 +629,7 @@ impl Handover {
         self.rebalance_if_uneven();
     }
 
-    /// Makes all targets anew if one is more than twice its fair share.
+    /// Computes all targets again if one is more than twice its fair share.
     fn rebalance_if_uneven(&mut self) {
         if !self.is_shared() || !self.awaited.is_empty() || !self.free_ranges().is_empty() {
             return;
@@ -635,14 +641,14 @@ impl Handover {
         if u32::from(largest.unwrap_or(0)) <= 2 * fair {
             return;
         }
-        // In the order of what they have, so that little moves.
+        // Sorted by what they have, so that little moves.
         self.instances.sort_by_key(|one| one.target.map_or(u16::MAX, |target| target.from));
         for (instance, index) in self.instances.iter_mut().zip(0..) {
             instance.target = SliceRange::new(all * index / count, all * (index + 1) / count);
         }
     }
 
-    /// Gives slices to instances that have waited for others to come back, when none is waited for any more; then as [`Handover::reconcile`].
+    /// If no instance is waited for any more, gives targets to those without one. Then does as [`Handover::reconcile`].
     fn settle(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
         if self.awaited.is_empty() && self.awaited_until_ms.take().is_some() {
             while let Some(index) = self.instances.iter().position(|one| one.target.is_none())
@@ -655,7 +661,7 @@ impl Handover {
         self.reconcile(now_ms, effects);
     }
 
-    /// Brings what instances have closer to their targets.
+    /// Revokes what is not an instance's target, and assigns targets that are free.
     fn reconcile(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
         for instance in &mut self.instances {
             if let Holding::Slices { assignment, slices } = instance.holding
@@ -684,7 +690,7 @@ impl Handover {
     fn assign(&mut self, index: usize, slices: SliceRange) -> Effect {
         self.generation += 1;
         let assignment = self.generation;
-        // Who was lost with them does not get them back.
+        // An instance that was lost with these slices does not get them back.
         self.lost.retain(|lost| lost.is_revoking || !lost.slices.overlaps(slices));
         self.cut_at(slices);
         for part in self.parts.iter_mut().filter(|part| part.slices.overlaps(slices)) {
@@ -697,7 +703,7 @@ impl Handover {
         self.assignment(connection, assignment, slices, None)
     }
 
-    /// What an instance hears of slices that it has: from where on, if it goes on with them.
+    /// Makes the message of an assignment, which is resumed at `resumes_at` if given.
     fn assignment(
         &self,
         connection: Connection,
@@ -707,21 +713,21 @@ impl Handover {
     ) -> Effect {
         let mut parts: Vec<Part> =
             self.parts.iter().filter(|part| part.slices.overlaps(slices)).cloned().collect();
-        // Parts that go beyond were joined with equal ones, which cannot be: their assignment is another.
+        // A part that goes beyond would have been joined with a neighbour of another assignment, which cannot be.
         parts.retain(|part| part.slices.from >= slices.from && part.slices.to <= slices.to);
         let behind = parts.iter().map(|part| part.offset).min().unwrap_or(0);
         let (offset, is_resumed) = (resumes_at.unwrap_or(behind), resumes_at.is_some());
         Effect::Assign { connection, assignment, slices, offset, is_resumed, parts }
     }
 
-    /// Moves parts on; none ever goes back.
+    /// Moves the positions of parts forward, never back.
     fn advance(&mut self, slices: SliceRange, done: &Done) {
         self.cut_at(slices);
         for part in self.parts.iter_mut().filter(|part| part.slices.overlaps(slices)) {
             part.offset = part.offset.max(done.offset);
             let finished = part.finished.drain(..).chain(done.finished.iter().cloned());
             part.finished = normalized(part.offset, finished.collect::<Vec<_>>().into_iter());
-            // What touches the position is part of it.
+            // A finished range that touches the position moves it.
             while part.finished.first().is_some_and(|first| first.start <= part.offset) {
                 part.offset = part.finished.remove(0).end.max(part.offset);
             }
@@ -754,7 +760,7 @@ impl Handover {
         });
     }
 
-    /// Checks what has to be true at all times.
+    /// Checks the invariants.
     #[cfg(test)]
     fn check(&self) {
         Handover::restored(self.generation, self.parts.clone()).expect("parts are all slices in their order");

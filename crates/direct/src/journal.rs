@@ -6,9 +6,8 @@
 //! append (any thread, any process) ──▶ queue ──wakes──▶ sync ──▶ chunk for all streams ──▶ appends return
 //! ```
 //!
-//! What is appended during a sync is in the next one, so that many appends share each; where several did, the next sync lets those that come
-//! with its first one share it. Readers see what was synced and nothing
-//! else, unless [`Visibility::Mapped`] is chosen.
+//! Appends during a sync are covered by the next one, so that many appends share each. After a sync that several appends shared, the next
+//! one waits a moment for more. Readers see only what was synced, unless [`Visibility::Mapped`] is chosen.
 
 mod appending;
 mod blocks;
@@ -38,20 +37,20 @@ use crate::chunk::{CHUNK_BYTES, Chunk, Counters, Ring};
 use crate::error::{DirectError, Result};
 use crate::resume::{JournalId, JournalView};
 
-/// What is sent at once, and so an event with its key and headers, has at most so many bytes.
+/// The most bytes of a frame, and so of an event with its key and headers.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
-/// The newest events are in memory anyway: of its mapped segments a journal keeps no more resident than what is read at once.
+/// The most bytes of mapped segments that stay resident: one read. The newest events are in memory anyway.
 const RESIDENT_BYTES: usize = CHUNK_BYTES;
-/// The journal's thread looks so often whether it is to end.
+/// The interval at which the journal's thread looks whether it has to end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// When an event can be seen.
+/// The moment at which consumers can see an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Visibility {
-    /// When it is on the disk: no power cut takes back what a consumer has seen.
+    /// When it is on disk: no power cut can erase what a consumer has seen.
     #[default]
     Synced,
-    /// When it is appended. A power cut may take back what consumers have seen; they stop at `Diverged` then.
+    /// When it is appended. A power cut may erase what consumers have seen; they stop with `Diverged` then.
     Mapped,
 }
 
@@ -64,34 +63,34 @@ pub struct JournalOptions {
 }
 
 impl JournalOptions {
-    /// What [`Journal::open`] takes: kept for ever, visible when synced, named as its directory.
+    /// The options of [`Journal::open`]: kept for ever, visible when synced, named as its directory.
     pub fn new() -> JournalOptions {
         let queue = Options::new().segment_bytes(16 << 20).resident_bytes(RESIDENT_BYTES);
         JournalOptions { queue, ..JournalOptions::default() }
     }
 
-    /// The queue's own options, such as retention, which count when the journal is made.
+    /// Changes the queue's own options, such as retention. They count when the journal is made.
     #[must_use]
     pub fn queue(mut self, change: impl FnOnce(Options) -> Options) -> JournalOptions {
         self.queue = change(self.queue);
         self
     }
 
-    /// When events can be seen. [`Visibility::Synced`] by default.
+    /// Chooses when events become visible; by default [`Visibility::Synced`].
     #[must_use]
     pub fn visibility(mut self, visibility: Visibility) -> JournalOptions {
         self.visibility = visibility;
         self
     }
 
-    /// The name of the stream; the directory's by default.
+    /// Names the stream; by default as the directory.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> JournalOptions {
         self.name = Some(name.into());
         self
     }
 
-    /// Opens the journal in a directory, and makes it if it is not there.
+    /// Opens the journal in a directory, or makes one.
     ///
     /// # Errors
     /// See [`DirectError`]; [`DirectError::Invalid`] if another process has it open as a journal.
@@ -120,7 +119,7 @@ pub struct Journal {
     inner: Arc<Inner>,
 }
 
-/// What the journal's thread shares with its users.
+/// The state that the journal's thread shares with its users.
 #[derive(Debug)]
 struct Shared {
     ring: Ring,
@@ -129,13 +128,13 @@ struct Shared {
     stops: AtomicBool,
 }
 
-/// Appends that are not on the disk, by offset.
+/// Appends that wait for the disk, by offset.
 #[derive(Debug, Default)]
 struct Waiting {
     appends: VecDeque<(i64, oneshot::Sender<()>)>,
-    /// What is before this offset does not wait any more.
+    /// Events before this offset are on disk.
     synced: i64,
-    /// Set when nothing will get there any more: why.
+    /// The error after which no sync is tried any more.
     failed: Option<String>,
 }
 
@@ -152,8 +151,8 @@ struct Inner {
 }
 
 impl Journal {
-    /// Opens the journal in a directory, and makes it if it is not there. One process has it open as a journal; others may append
-    /// to it as a queue.
+    /// Opens the journal in a directory, or makes one. One process has it open as a journal; other processes may append to it as
+    /// a queue.
     ///
     /// # Errors
     /// As [`JournalOptions::open`].
@@ -172,7 +171,7 @@ impl Journal {
         let queue = options.queue.open(directory)?;
         let lock = ServingLock::take(directory)?;
         let identity = Identity::open(directory, &queue)?;
-        // What an earlier process appended and did not sync is synced now, and visible from the beginning.
+        // Events that an earlier process appended and did not sync are synced now, and visible from the beginning.
         let end = queue.sync()?;
         let shared = Arc::new(Shared {
             ring: Ring::new(end),
@@ -189,7 +188,7 @@ impl Journal {
             blocks: Blocks::default(),
             is_short: false,
         };
-        // Before the thread, which nothing would end.
+        // Before the thread is started, which an error would not end.
         let appender = queue.appender()?;
         let thread = thread::Builder::new().name(format!("direct-{name}")).spawn(move || worker.run());
         let thread = thread.map_err(|error| DirectError::io("starting a thread for", directory, error))?;
@@ -212,7 +211,7 @@ impl Journal {
         &self.inner.name
     }
 
-    /// Where it is.
+    /// The directory of the journal.
     pub fn directory(&self) -> &Path {
         &self.inner.directory
     }
@@ -232,14 +231,14 @@ impl Journal {
         self.inner.shared.ring.end()
     }
 
-    /// The queue that it is, for reading it in this process.
+    /// The journal's queue, for reading it in this process.
     pub fn queue(&self) -> &Queue {
         &self.inner.queue
     }
 
     pub(crate) fn view(&self) -> JournalView {
         let identity = self.inner.identity.lock();
-        // The end first: it is never before the start.
+        // The end first: the journal's start may pass it meanwhile.
         let end = self.end();
         JournalView {
             id: identity.id,
@@ -257,7 +256,7 @@ impl Journal {
         &self.inner.shared.counters
     }
 
-    /// Appends; done when it is on the disk.
+    /// Appends, and waits until the event is on disk.
     async fn append_by(&self, append: impl FnOnce(&mut Appender) -> Result<i64>) -> Result<i64> {
         let (first, on_disk) = {
             let mut appender = self.inner.appender.lock();
@@ -266,7 +265,7 @@ impl Journal {
                 return Err(self.sync_failed(reason));
             }
             let first = append(&mut appender)?;
-            // Under the appender's lock, so that they wait in the order of their offsets.
+            // Under the appender's lock, so that appends wait in the order of their offsets.
             let mut waiting = shared.waiting.lock();
             if let Some(reason) = &waiting.failed {
                 return Err(self.sync_failed(reason));
@@ -316,14 +315,14 @@ impl Drop for Inner {
 /// The thread of a journal.
 struct Worker {
     queue: Queue,
-    /// Reads what was not made visible yet.
+    /// Reads what is not visible yet.
     tailer: Tailer,
     shared: Arc<Shared>,
     visibility: Visibility,
     gathering: Gathering,
-    /// Of the ring's chunks.
+    /// The memory of the ring's chunks.
     blocks: Blocks,
-    /// The last turn was not made for want of descriptors or memory.
+    /// The last turn failed for want of descriptors or memory.
     is_short: bool,
 }
 
@@ -331,7 +330,7 @@ impl Worker {
     fn run(mut self) {
         while !self.shared.stops.load(Ordering::Relaxed) {
             match self.is_short {
-                // What is to be synced may have been read already.
+                // The tailer may have read what is to be synced, and would wait for more.
                 true => thread::sleep(LOOK),
                 false if !self.tailer.wait(Wait::Sleep, Some(LOOK)) => continue,
                 false => {}
@@ -341,12 +340,12 @@ impl Worker {
                 Err(DirectError::Queue(error)) if error.is_shortage() => self.wait_out(&error),
                 Err(error) => {
                     self.fail(&error);
-                    // Streams go on with what is visible; nothing more becomes so.
+                    // Streams continue with what is visible; nothing more becomes so.
                     return;
                 }
             }
         }
-        // Appends that wait are ended by the drop of what they wait for.
+        // Waiting appends end with an error when their senders are dropped.
         self.shared.waiting.lock().appends.clear();
     }
 
@@ -367,8 +366,8 @@ impl Worker {
     fn gather(&self) {
         let Some(mut arrivals) = self.gathering.begin(self.queue.ends().next) else { return };
         let begun = Instant::now();
-        while self.gathering.goes_on(&mut arrivals, begun.elapsed(), self.queue.ends().next) {
-            // Who appends may need this core.
+        while self.gathering.keeps_gathering(&mut arrivals, begun.elapsed(), self.queue.ends().next) {
+            // An appending thread may need this core.
             std::thread::yield_now();
         }
     }
@@ -388,12 +387,12 @@ impl Worker {
         waiting.synced = synced;
         while waiting.appends.front().is_some_and(|(offset, _)| *offset < synced) {
             let (_, done) = waiting.appends.pop_front().expect("there is a first");
-            // Who does not wait any more does not need it.
+            // A caller that has dropped its future does not receive it.
             let _ = done.send(());
         }
     }
 
-    /// The disk was not asked, and nothing is lost: appends wait until there are descriptors and memory again.
+    /// Notes that no sync was possible, and nothing is lost: appends wait until there are descriptors and memory again.
     fn wait_out(&mut self, error: &QueueError) {
         if !self.is_short {
             tracing::warn!("{error}; appends to this journal wait until it is possible");

@@ -10,22 +10,22 @@
 //! - An append that returned is on the disk. What a consumer has seen is on the publisher's disk, unless
 //!   [`Visibility::Mapped`] was chosen.
 //! - A consumer sees every event, in the order of the journal, or stops and says what it misses ([`Refused`]).
-//! - Done is done: an event that an instance has done is not sent again after reconnections, restarts of the publisher and
-//!   orderly hand-overs. Where an instance is killed, what it did in its last 100 ms may be repeated.
+//! - An event that an instance has reported done is not sent again after reconnections, restarts of the publisher and
+//!   orderly hand-overs. If an instance is killed, events that it did in its last 100 ms may be repeated.
 //! - A slow consumer costs a cursor: nothing waits for it, and nothing is kept in memory for it.
 //!
 //! # What decides
 //!
 //! | | decides |
 //! |---|---|
-//! | [`JournalView`] | whether a consumer may go on, and where |
+//! | [`JournalView`] | whether a consumer may continue, and where |
 //! | [`Handover`] | which instance has which slices, and how far each slice is |
 //! | [`Filter`] | which events pass |
 //! | [`Credit`] | when the next frame may be sent |
 //! | [`Sequence`] | whether a frame is the one that is due |
-//! | `pace.rs` | when the past may be read further while others are sent new events |
+//! | `pace.rs` | when older events may be read while other instances are sent new ones |
 //! | `cursor.rs` | which frame an instance is sent next, and through which filters |
-//! | `subscription.rs` | from which offset another filter holds, and what is kept before an instance learns it |
+//! | `subscription.rs` | from which offset another filter holds, and what is stored before an instance learns it |
 //! | `consumer/inbox.rs` | what a consumer takes, says, and keeps over a reconnection |
 //!
 //! Architecture invariant: these know no clock, no connection and no randomness. The drivers around them (`session.rs`,
@@ -42,12 +42,11 @@ mod filter;
 pub mod fuzz;
 mod handover;
 mod journal;
-mod kept;
-mod lens_cache;
 mod member;
 mod pace;
 mod past;
 mod peer_lines;
+mod pipeline_cache;
 pub mod proto;
 mod publisher;
 mod resume;
@@ -56,6 +55,7 @@ mod session;
 #[cfg(test)]
 mod simulation;
 mod slices;
+mod slot_file;
 mod stages;
 mod stream;
 mod subscription;

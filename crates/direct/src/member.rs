@@ -1,7 +1,7 @@
-//! An instance at the publisher, between its connection and its consumer: what it says goes to the consumer's subscription, what
-//! that decides goes to the cursor of what is sent.
+//! An instance at the publisher, between its connection and its consumer. Its frames go to the consumer's subscription, whose
+//! decisions go to the instance's cursor.
 //!
-//! Architecture invariant: no clock and no connection; what is asynchronous is to wait, which loses nothing when it is given up.
+//! Architecture invariant: no clock and no connection. Its one async function waits, and loses nothing when it is dropped.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
 use crate::chunk::{Chunk, Counters};
-use crate::cursor::{Change, Cursor, Lenses, Next, Now};
+use crate::cursor::{Change, Cursor, Next, Now, Pipelines};
 use crate::handover::{Attempt, Connection, Held, JoinError, Joining};
-use crate::lens_cache::LensCache;
+use crate::pipeline_cache::PipelineCache;
 use crate::proto::{self, from_consumer, from_publisher::Frame};
 use crate::resume::{Epoch, JournalId, JournalView, RUNS_MAX, Received};
 use crate::slices::{Done, SliceRange};
@@ -23,15 +23,15 @@ use crate::subscription::{Control, Settings, Subscription};
 /// The rights of an instance, and its address.
 #[derive(Default)]
 pub(crate) struct Granted {
-    /// Its address; none in this process.
+    /// The instance's address; none in this process.
     pub(crate) peer: Option<IpAddr>,
-    /// What it may see; none for everything.
+    /// The events that it may see; none for all.
     pub(crate) filter: Option<proto::Filter>,
-    /// Whether it may change what is kept for all instances, by the time that it does; none if all may.
+    /// Checks the right to change the consumer's filter, at the time of the change; none if all may.
     pub(crate) manage: Option<Box<AskManage>>,
 }
 
-/// Returns why a consumer may not be changed.
+/// Returns the reason why a consumer may not be changed.
 pub(crate) type AskManage = dyn Fn() -> Result<(), Status> + Send + Sync;
 
 impl Granted {
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Granted {
     }
 }
 
-/// What an instance asks for when it comes.
+/// The request of an instance that connects.
 #[derive(Debug)]
 pub(crate) struct Opening {
     pub(crate) consumer: String,
@@ -58,7 +58,7 @@ pub(crate) struct Opening {
     pub(crate) start: proto::Start,
     attempt: Option<Attempt>,
     granted: Granted,
-    /// What it may see and wants to see, beside the filter that is kept.
+    /// The granted filter and the instance's own, beside the one that is stored for the consumer.
     filters: Vec<proto::Filter>,
     pinned: Option<SliceRange>,
     received: Option<Received>,
@@ -70,7 +70,7 @@ impl Opening {
     /// Reads `Open`, with what the instance was granted.
     ///
     /// # Errors
-    /// What of it makes no sense.
+    /// A field makes no sense.
     pub(crate) fn of(open: proto::Open, granted: Granted) -> Result<Opening, Status> {
         check_name("instance", &open.instance)?;
         let start = proto::Start::try_from(open.start)
@@ -101,9 +101,9 @@ impl Opening {
     /// Refuses an instance that cannot read this journal, or whose filters cannot be used.
     ///
     /// # Errors
-    /// [`Refused`](crate::Refused), or what is wrong with a filter.
-    pub(crate) fn check(&self, view: &JournalView, lenses: &LensCache) -> Result<(), Status> {
-        lenses.lens(&self.filters, None, self.granted.peer).map_err(|error| error.to_status())?;
+    /// [`Refused`](crate::Refused), or the fault of a filter.
+    pub(crate) fn check(&self, view: &JournalView, pipelines: &PipelineCache) -> Result<(), Status> {
+        pipelines.pipeline(&self.filters, None, self.granted.peer).map_err(|error| error.to_status())?;
         let checked = self.received.as_ref().map_or(Ok(()), |received| view.check_received(received));
         checked.map_err(|refused| refused.to_status())
     }
@@ -126,7 +126,7 @@ pub(crate) fn attempt_of(attempt: &proto::Attempt) -> Attempt {
     Attempt { process: attempt.process, number: attempt.number }
 }
 
-/// What an instance says that it had.
+/// Reads the assignment that an instance claims.
 pub(crate) fn held_of(open: &proto::Open) -> Result<Option<Held>, Status> {
     let Some(held) = &open.held else { return Ok(None) };
     let done = held.done.as_ref().map(Done::of_proto).unwrap_or_default();
@@ -137,36 +137,36 @@ pub(crate) fn held_of(open: &proto::Open) -> Result<Option<Held>, Status> {
     Ok(Some(Held { done, slices, sent_to: open.offset }))
 }
 
-/// An instance that has come. It leaves when this is dropped.
+/// An instance that has joined. It leaves when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Member {
     subscription: Arc<Subscription>,
     connection: Connection,
     mailbox: mpsc::UnboundedReceiver<Control>,
     settings: watch::Receiver<Settings>,
-    lenses: Arc<LensCache>,
+    pipelines: Arc<PipelineCache>,
     granted: Granted,
     filters: Vec<proto::Filter>,
     cursor: Cursor,
 }
 
 impl Member {
-    /// Comes to a consumer of the journal of this view.
+    /// Joins a consumer of the journal of this view.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The reason why it may not.
     pub(crate) fn join(
         subscription: Arc<Subscription>,
-        lenses: Arc<LensCache>,
+        pipelines: Arc<PipelineCache>,
         opening: Opening,
         view: &JournalView,
     ) -> Result<Member, Status> {
         subscription.check(view).map_err(|refused| refused.to_status())?;
         let Opening { instance, attempt, granted, filters, pinned, held, credit_bytes, .. } = opening;
         let mut settings = subscription.settings();
-        let (seen_through, is_paused) = {
+        let (passed_through, is_paused) = {
             let settings = settings.borrow_and_update();
-            (lenses_of(&lenses, (&filters, granted.peer), &settings)?, settings.is_paused)
+            (pipelines_of(&pipelines, (&filters, granted.peer), &settings)?, settings.is_paused)
         };
         let joined = subscription.join(Joining { connection: 0, name: instance, attempt, pinned, held });
         let joined = joined.map_err(|error| match error {
@@ -183,26 +183,26 @@ impl Member {
             end: view.end,
             resumed: matches!(first, Some(Control::Assign { is_resumed: true, .. })),
         };
-        let cursor = Cursor::new(opened, credit_bytes, seen_through, is_paused);
+        let cursor = Cursor::new(opened, credit_bytes, passed_through, is_paused);
         let mut member =
-            Member { subscription, connection, mailbox, settings, lenses, granted, filters, cursor };
+            Member { subscription, connection, mailbox, settings, pipelines, granted, filters, cursor };
         if let Some(first) = first {
             member.cursor.obey(first)?;
         }
         Ok(member)
     }
 
-    /// Takes a frame of the instance; `None` is its end. Times are those since it came.
+    /// Takes a frame of the instance; `None` is the end of its frames. Times are since it joined.
     ///
     /// # Errors
-    /// Why its session ends.
+    /// The reason why its session ends.
     pub(crate) fn take(
         &mut self,
         message: Option<proto::FromConsumer>,
         time: Duration,
     ) -> Result<(), Status> {
         let frame = match message {
-            // A later version of the protocol may say more: it is there, by that.
+            // A frame of a later version of the protocol. It shows that the instance is alive.
             Some(proto::FromConsumer { frame: None }) => Some(from_consumer::Frame::Alive(proto::Alive {})),
             Some(proto::FromConsumer { frame }) => frame,
             None => None,
@@ -219,20 +219,20 @@ impl Member {
         Ok(())
     }
 
-    /// The instance has said that it goes.
+    /// Returns true if the instance has said that it leaves.
     pub(crate) fn has_left(&self) -> bool {
         self.cursor.has_left()
     }
 
-    /// What is to be done for it.
+    /// Decides what to do for the instance.
     ///
     /// # Errors
-    /// Why its session ends.
+    /// The reason why its session ends.
     pub(crate) fn next(&mut self, now: Now) -> Result<Next, Status> {
         if self.cursor.is_outdated() || self.settings.has_changed().unwrap_or(false) {
             let settings = self.settings.borrow_and_update();
-            let lenses = lenses_of(&self.lenses, (&self.filters, self.granted.peer), &settings)?;
-            self.cursor.follow(lenses, settings.is_paused);
+            let pipelines = pipelines_of(&self.pipelines, (&self.filters, self.granted.peer), &settings)?;
+            self.cursor.follow(pipelines, settings.is_paused);
         }
         while let Ok(control) = self.mailbox.try_recv() {
             self.cursor.obey(control)?;
@@ -240,10 +240,10 @@ impl Member {
         self.cursor.next(now)
     }
 
-    /// Takes the chunk that [`Next::Read`] has asked for: the frame with what of it is the instance's.
+    /// Takes the chunk that [`Next::Read`] has asked for; returns a frame with the instance's events of it.
     ///
     /// # Errors
-    /// What cannot be sent.
+    /// Events that cannot be sent.
     pub(crate) fn read(
         &mut self,
         chunk: &Chunk,
@@ -254,10 +254,10 @@ impl Member {
         self.cursor.read(chunk, counters, time, |to, version| subscription.send(to, version))
     }
 
-    /// Waits until the consumer has something for it, which [`Member::next`] follows.
+    /// Waits until the consumer has a decision for the instance. Then [`Member::next`] is due.
     ///
     /// # Errors
-    /// Why its session ends.
+    /// The reason why its session ends.
     pub(crate) async fn changed(&mut self) -> Result<(), Status> {
         tokio::select! {
             control = self.mailbox.recv() => match control {
@@ -279,20 +279,20 @@ impl Drop for Member {
     }
 }
 
-/// The lenses of an instance with filters of its own, which is at an address.
-fn lenses_of(
-    cache: &LensCache,
+/// Returns the pipelines of an instance with these filters, at an address.
+fn pipelines_of(
+    cache: &PipelineCache,
     (filters, peer): (&[proto::Filter], Option<IpAddr>),
     settings: &Settings,
-) -> Result<Lenses, Status> {
-    let lens = |kept: &Option<proto::Filter>| {
-        cache.lens(filters, kept.as_ref(), peer).map_err(|error| error.to_status())
+) -> Result<Pipelines, Status> {
+    let pipeline = |kept: &Option<proto::Filter>| {
+        cache.pipeline(filters, kept.as_ref(), peer).map_err(|error| error.to_status())
     };
-    let earlier = settings.earlier.iter().map(|one| Ok((one.until, lens(&one.filter)?)));
+    let earlier = settings.earlier.iter().map(|one| Ok((one.until, pipeline(&one.filter)?)));
     let earlier = earlier.collect::<Result<_, Status>>()?;
-    Ok(Lenses {
+    Ok(Pipelines {
         earlier,
-        now: lens(&settings.filter)?,
+        now: pipeline(&settings.filter)?,
         from: settings.filtered_from,
         version: settings.version,
     })
@@ -304,7 +304,7 @@ mod tests {
     use crate::cursor::DEAD_AFTER;
 
     #[test]
-    fn an_instance_of_a_later_version_is_heard_by_frames_that_are_not_known() {
+    fn an_instance_of_a_later_version_is_alive_by_frames_that_are_not_known() {
         let dir = tempfile::tempdir().unwrap();
         let queue = mainstem_queue::Queue::open(dir.path()).unwrap();
         let epochs = [Epoch { epoch: 0, start: 0, run: 1 }].into();
@@ -323,7 +323,7 @@ mod tests {
         let silent = until_silence(DEAD_AFTER).unwrap_err();
         assert!(silent.message().contains("was not heard of"), "{silent:?}");
         member.take(Some(proto::FromConsumer { frame: None }), DEAD_AFTER).unwrap();
-        let is_heard = member.next(Now { time: DEAD_AFTER, end: 0, is_stopping: false });
-        assert!(is_heard.is_ok(), "{is_heard:?}");
+        let is_alive = member.next(Now { time: DEAD_AFTER, end: 0, is_stopping: false });
+        assert!(is_alive.is_ok(), "{is_alive:?}");
     }
 }

@@ -1,54 +1,54 @@
-//! How soon the past of a journal may be read further while other instances are sent new events.
+//! The pace of reads of older events while other instances are sent new ones.
 //!
-//! Who reads the past takes what there is of the processors: here for reading, evaluating and sending, and where the consumer runs for
-//! two to three times as long. Those at the end need little, and need it at once. So reads of the past, all of one publisher together,
-//! are charged time, and none begins before what was charged has passed:
+//! A reader of older events uses all the processor time that it gets: here for reading, evaluating and sending, and at the consumer
+//! two to three times as much. Instances at the end need little, and need it at once. So reads of older events, all of one publisher
+//! together, are charged time. None begins before the charged time has passed:
 //!
 //! ```text
-//! read, evaluate, send     rest                  read, evaluate, send     rest
+//! read, evaluate, send     pause                 read, evaluate, send     pause
 //! ──┴────────────────┴──────────────────────────┴──┴────────────────┴─────────────▶
 //!   └─ charged: the longer of what the bytes and what the work here may take ─┘
 //! ```
 //!
-//! Pieces are small, so that a processor is free again before the scheduler would take it from one that is at work.
+//! Pieces are small, so that a processor is free again before the scheduler would preempt another thread for it.
 //!
 //! Architecture invariant: no clock. Times go in, since some moment.
 
 use std::time::Duration;
 
-/// New events were sent: so long after that others may be due, and reads of the past take turns.
+/// The time after new events were sent during which reads of older events take turns, since more may be due.
 const LIVE_FOR: Duration = Duration::from_millis(500);
-/// What is read of the past at once then: on one processor about 0.3 ms of a consumer with handlers.
+/// The bytes of a read in a turn: about 0.3 ms of one processor for a consumer with handlers.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
-/// Of the past so much is sent a second for each processor. A consumer with small events and handlers takes about four times that
-/// on one of its own.
+/// The bytes of older events that are sent per second and processor. A consumer with small events and handlers could take about
+/// four times that on a processor of its own.
 const BYTES_PER_S: u64 = 48 << 20;
-/// Work here takes a processor for one part in so many of its time.
+/// Work here takes at most one part in so many of a processor's time.
 const WORK_PARTS: u32 = 4;
-/// More than this was no work but a wait for the disk, which takes no processor.
+/// Anything longer was no work but a wait for the disk, which takes no processor.
 const WORK_MAX: Duration = Duration::from_millis(2);
-/// Who comes late, since a timer was, catches up on so much.
+/// The delay of a timer that a reader may catch up on.
 const LATE_MAX: Duration = Duration::from_millis(1);
-/// No turn is waited for longer, however many readers there are: an instance hears something within 15 s.
+/// The longest wait for a turn, however many readers there are: an instance has to receive a frame within 15 s.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The turns of all that read the past.
+/// The turns of all readers of older events.
 #[derive(Debug)]
 pub(crate) struct Pace {
     processors: u32,
-    /// What was charged has passed then.
+    /// The time at which everything charged has passed.
     free_at: Duration,
 }
 
 impl Pace {
-    /// For a machine with so many processors.
+    /// Begins with the number of processors.
     pub(crate) fn new(processors: usize) -> Pace {
         let processors = u32::try_from(processors).unwrap_or(u32::MAX).max(1);
         Pace { processors, free_at: Duration::ZERO }
     }
 
-    /// Takes a turn, which is for a piece, where new events were last sent at a time; returns when it begins. None is taken where that
-    /// is long ago, or was never.
+    /// Takes a turn of one piece; returns when it begins. `sent_live` is the time when new events were sent last. Returns `None` if
+    /// that is longer ago than [`LIVE_FOR`], or never was: the reader need not wait.
     pub(crate) fn take_turn(&mut self, now: Duration, sent_live: Option<Duration>) -> Option<Duration> {
         sent_live.filter(|at| now < *at + LIVE_FOR)?;
         let earliest = now.saturating_sub(LATE_MAX);
@@ -57,7 +57,7 @@ impl Pace {
         Some(begins)
     }
 
-    /// A turn has ended that took so long to read and to evaluate, and that so many bytes were sent of.
+    /// Ends a turn: the time to read and to evaluate, and the bytes that were sent of it.
     pub(crate) fn end_turn(&mut self, work: Duration, sent: usize) {
         let of_work = work.min(WORK_MAX) * WORK_PARTS / self.processors;
         let charged = self.time_of(sent).max(of_work);
@@ -65,14 +65,14 @@ impl Pace {
         self.free_at = (self.free_at + charged).saturating_sub(self.time_of(PIECE_BYTES));
     }
 
-    /// The time in which so many bytes may be sent.
+    /// Returns the time in which so many bytes may be sent.
     fn time_of(&self, bytes: usize) -> Duration {
         let ns = (bytes as u64).saturating_mul(1_000_000_000) / BYTES_PER_S;
         Duration::from_nanos(ns) / self.processors
     }
 }
 
-/// How far a reader of the past is, and how far the journal.
+/// The position of a reader, and the end of the journal then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
     pub(crate) position: i64,
@@ -80,8 +80,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Returns true if the reader comes to the end like this: twice as much was read since `before` as was appended. One that does
-    /// not must not be held back: it would lag for as long as others are at the end.
+    /// Returns true if the reader approaches the end: since `before` it has read at least twice what was appended. A reader that
+    /// does not approach it must not be held back: it would lag for as long as others are at the end.
     pub(crate) fn gains_since(self, before: Progress) -> bool {
         let appended = self.end.saturating_sub(before.end);
         let read = self.position.saturating_sub(before.position);
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// A turn of a reader: how long it works, what is sent, and how long the reader then takes to ask for the next one.
+    /// A turn of a reader: the time of its work, the bytes sent, and the pause before the reader asks for the next one.
     type Turn = (Duration, usize, Duration);
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,17 +104,17 @@ mod tests {
         End,
     }
 
-    /// What readers do in virtual time, each one turn after another.
+    /// The course of readers in virtual time, each with one turn after another.
     struct Course {
         pace: Pace,
-        /// When each turn was asked for, and began.
+        /// For each turn the time at which it was asked for, and at which it began.
         turns: Vec<(Duration, Duration)>,
         work: Duration,
         sent: u64,
     }
 
     impl Course {
-        /// From `start` on, until `end`; readers repeat their turns.
+        /// Runs from `start` until `end`; readers repeat their turns.
         fn run(processors: usize, readers: &[Vec<Turn>], start: Duration, end: Duration) -> Course {
             let pace = Pace::new(processors);
             let mut course = Course { pace, turns: Vec::new(), work: Duration::ZERO, sent: 0 };
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// A turn beside one that is sent new events all the time.
+    /// Takes a turn while an instance is sent new events all the time.
     fn take(pace: &mut Pace, now: Duration) -> Duration {
         pace.take_turn(now, Some(now)).expect("turns are taken")
     }
@@ -165,7 +165,7 @@ mod tests {
             let start = Duration::from_millis(start_ms);
             let time = Duration::from_secs(2);
             let course = Course::run(processors, &readers, start, start + time);
-            // The last turn of each reader has begun and is charged for later, beside what is caught up on, and what is rounded.
+            // The last turn of each reader has begun and is charged later. Delayed timers and rounding add to that.
             let largest = readers.iter().flatten().map(|(_, sent, _)| *sent).max().unwrap_or(0);
             let charge = course.pace.time_of(largest).max(WORK_MAX * WORK_PARTS / processors as u32);
             let elapsed = (time + LATE_MAX + charge * readers.len() as u32 + MS).as_secs_f64();
@@ -201,7 +201,7 @@ mod tests {
         pace.end_turn(MS / 10, PIECE_BYTES);
         // A timer ran late by less than LATE_MAX.
         assert_eq!(take(&mut pace, second + piece + MS / 2), second + piece);
-        // After a pause nothing is left of it but that.
+        // After a pause only LATE_MAX is caught up on.
         assert_eq!(take(&mut pace, MS * 1_000), MS * 999);
     }
 
@@ -212,7 +212,7 @@ mod tests {
         pace.end_turn(MS / 10, 0);
         let second = take(&mut pace, first);
         assert_eq!(second, first + MS / 5);
-        // A disk that hangs is waited for, and not rested for.
+        // A disk that hangs is waited for, and not charged.
         pace.end_turn(MS * 500, 0);
         assert_eq!(take(&mut pace, second), second + WORK_MAX * 2);
     }
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(pace.take_turn(MS * 1_000, None), None);
         assert_eq!(pace.take_turn(MS * 1_500, Some(MS * 1_000)), None);
         assert_eq!(pace.take_turn(MS * 1_499, Some(MS * 1_000)), Some(MS * 1_498));
-        // One that was sent some since this reader looked at the time.
+        // An instance was sent new events after this reader looked at the time.
         assert!(pace.take_turn(MS * 1_499, Some(MS * 1_501)).is_some());
     }
 

@@ -1,4 +1,4 @@
-//! Reads of the past beside instances that are sent new events, by the clock: see `pace.rs`.
+//! Reads of older events while other instances are sent new ones, paced by the clock: see `pace.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 
 use crate::pace::Pace;
 
-/// Segments that stay open between two reads of the past, for all who read it: each takes a descriptor. Who reads beyond that opens
-/// its segment for each read.
+/// The most segments that stay open between two reads of older events, for all readers. Each takes a descriptor. Further readers
+/// open their segment for each read.
 pub(crate) const OPEN_MAX: usize = 256;
 
-/// A segment that may stay open, which is one of [`OPEN_MAX`].
+/// A segment that may stay open, which counts among [`OPEN_MAX`].
 #[derive(Debug)]
 pub(crate) struct OpenSegment(Arc<Past>);
 
@@ -23,14 +23,14 @@ impl Drop for OpenSegment {
     }
 }
 
-/// What all sessions and replays of a publisher share, whatever their streams.
+/// The pace that all sessions and replays of a publisher share, across their streams.
 #[derive(Debug)]
 pub(crate) struct Past {
     began: Instant,
-    /// When new events were sent last, in ns since it began; 0 if never.
+    /// The time when new events were sent last, in ns since `began`; 0 if never.
     sent_live: AtomicU64,
     pace: Mutex<Pace>,
-    /// Segments that are kept open.
+    /// The number of segments that are kept open.
     open: AtomicUsize,
 }
 
@@ -43,13 +43,14 @@ impl Default for Past {
 }
 
 impl Past {
-    /// An instance is sent events of the newest, which were in memory.
+    /// Notes that an instance is sent new events, which were in memory.
     pub(crate) fn sends_live(&self) {
         let ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.sent_live.store(ns, Ordering::Relaxed);
     }
 
-    /// Takes a turn, if others are sent new events; returns when it begins. [`Past::end_turn`] ends it.
+    /// Takes a turn to read, if other instances are sent new events; returns when it begins. [`Past::end_turn`] ends
+    /// it.
     pub(crate) fn take_turn(&self) -> Option<Instant> {
         let sent_live = match self.sent_live.load(Ordering::Relaxed) {
             0 => None,
@@ -59,14 +60,14 @@ impl Past {
         Some(self.began + begins)
     }
 
-    /// A segment may stay open until the next read, unless that many are.
+    /// Counts a segment that stays open until the next read; `None` if [`OPEN_MAX`] are.
     pub(crate) fn keep_open(self: &Arc<Past>) -> Option<OpenSegment> {
         let take = |open: usize| (open < OPEN_MAX).then_some(open + 1);
         let kept = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         kept.ok().map(|_| OpenSegment(self.clone()))
     }
 
-    /// A turn has ended that took so long to read and to evaluate, and that so many bytes were sent of.
+    /// Ends a turn: the time to read and to evaluate, and the bytes that were sent of it.
     pub(crate) fn end_turn(&self, work: Duration, sent: usize) {
         self.pace.lock().end_turn(work, sent);
     }

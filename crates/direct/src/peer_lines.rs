@@ -1,4 +1,4 @@
-//! Lines of the log that instances cause, who come and are refused as often as they like.
+//! Log lines that peers cause, bounded since a peer may connect and be refused any number of times.
 
 use std::fmt;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use mainstem_lines::{Line, LineBudget};
 
 const LINES_PER_SECOND: u32 = 20;
 
-/// One budget for all that peers of a publisher cause.
+/// One budget for all lines that the peers of a publisher cause.
 #[derive(Debug)]
 pub(crate) struct PeerLines(LineBudget);
 
@@ -16,14 +16,14 @@ impl PeerLines {
         PeerLines(LineBudget::new(LINES_PER_SECOND))
     }
 
-    /// Says that something was refused, or was wrong.
+    /// Logs a refusal or a fault.
     pub(crate) fn warn(&self, line: fmt::Arguments<'_>) {
         if self.may_write() {
             tracing::warn!("{line}");
         }
     }
 
-    /// Says what is as it should be.
+    /// Logs an ordinary event.
     pub(crate) fn info(&self, line: fmt::Arguments<'_>) {
         if self.may_write() {
             tracing::info!("{line}");

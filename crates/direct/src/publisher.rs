@@ -1,4 +1,4 @@
-//! Serves streams.
+//! The publisher: serves journals as streams.
 
 mod connections;
 mod link;
@@ -38,53 +38,53 @@ use replay::{REPLAYS_MAX, Replaying};
 
 /// Frames of consumers are small: a filter, or finished ranges.
 const INBOUND_BYTES_MAX: usize = 128 << 10;
-/// What a client may have sent that is not read yet, of a call and of a connection: the windows of HTTP/2 towards the publisher. Those
-/// towards consumers are the consumers' own.
+/// The most bytes that a client may have sent and that are not read, by call and by connection: the windows of HTTP/2 towards the
+/// publisher. Consumers choose those towards them.
 const CALL_WINDOW_BYTES: u32 = 64 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
-/// Subscriptions of one connection.
+/// The most subscriptions of one connection.
 const STREAMS_OF_CONNECTION_MAX: u32 = 1_024;
-/// Consumers' positions are kept so often.
+/// The interval at which consumers' positions are written.
 const KEEP_EVERY: Duration = Duration::from_millis(100);
-/// And are on the disk so often: a power cut repeats what was done since.
+/// The interval at which they are synced: a power cut repeats what was done since.
 const SYNC_EVERY: Duration = Duration::from_secs(5);
-/// Files of certificates are looked at so often.
+/// The interval at which files of certificates are checked for changes.
 const LOOK_AT_FILES_EVERY: Duration = Duration::from_secs(1);
-/// An instance that connects has so long to say what it wants.
+/// The time limit for `Open` on a new subscription.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
-/// Subscriptions that are ended have so long to be read; then their connections end.
+/// The time in which the last frames of ended subscriptions may be read. Then their connections end.
 const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 
-/// A call as it is judged.
+/// A call that asks for authorization.
 #[derive(Debug)]
 pub struct Access<'a> {
-    /// What is called.
+    /// The kind of the call.
     pub call: Call,
     /// The stream; empty where all are asked for.
     pub stream: &'a str,
     /// The consumer; empty where none is named.
     pub consumer: &'a str,
-    /// What came with the call.
+    /// The metadata of the call.
     pub metadata: &'a MetadataMap,
     /// The client's certificates in DER, its own first; none without TLS, or without one.
     pub certificates: Vec<Vec<u8>>,
 }
 
-/// What a call does.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    /// It reads events, as they come or again.
+    /// Reads events, new ones or a replay.
     Subscribe,
-    /// It asks for streams and consumers.
+    /// Lists streams and consumers.
     Describe,
-    /// It changes a consumer, from outside or as one of its instances ([`Consumer::keep_filter`](crate::Consumer::keep_filter)).
+    /// Changes a consumer, from outside or as one of its instances ([`Consumer::keep_filter`](crate::Consumer::keep_filter)).
     Manage,
 }
 
-/// What a call is granted.
+/// The rights of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Grant {
-    /// All that it asks for.
+    /// Everything that it asks for.
     Everything,
     /// Only events that pass; the consumer cannot widen it.
     Only(proto::Filter),
@@ -133,9 +133,9 @@ impl Publisher {
         self
     }
 
-    /// Serves a journal under another name, as others are to see it: each event is what `transform` makes of it, once however
-    /// many consumers there are, or is left out. Consumers of it are not those of the journal's other streams, so that a journal
-    /// can be served once.
+    /// Serves a journal under another name, transformed for consumers. `transform` makes the event that they see, or leaves it
+    /// out. It runs once per event however many consumers there are. Its consumers are not those of the journal's other streams,
+    /// so a journal can be served only once.
     pub fn transformed(
         mut self,
         journal: &Journal,
@@ -152,8 +152,8 @@ impl Publisher {
         self
     }
 
-    /// The same, from files. They are read again within some seconds of a change: new connections begin with what is in them,
-    /// those that are there go on. Where they cannot be used, what was there before still is, and the log says why.
+    /// The same, from files. They are read again within some seconds of a change, for new connections. If they cannot be
+    /// used, the last usable contents are, and the log says why.
     pub fn tls_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Publisher {
         self.tls = Some((Pem::File(certificate.into()), Pem::File(key.into())));
         self
@@ -177,7 +177,7 @@ impl Publisher {
         self
     }
 
-    /// Asks a function about each call: it refuses with a reason, or grants what may be seen.
+    /// Authorizes each call by a function, which refuses with a reason, or grants what may be seen.
     pub fn authorize(
         mut self,
         judge: impl Fn(&Access<'_>) -> Result<Grant, String> + Send + Sync + 'static,
@@ -186,14 +186,14 @@ impl Publisher {
         self
     }
 
-    /// Serves so many instances at one time, of all streams together: 4,096 by default, 1 at least. Others are refused until one goes, and
-    /// try again. Of more than 16 one address has half (of IPv6, one network of 64 bits).
+    /// Limits the instances that are served at one time, of all streams together: 4,096 by default, at least 1. Others are refused until
+    /// one leaves, and try again. If the limit is above 16, one address (of IPv6, one network of 64 bits) may have half.
     pub fn sessions_max(mut self, sessions_max: usize) -> Publisher {
         self.sessions_max = Some(sessions_max.max(1));
         self
     }
 
-    /// Serves at `HOST:PORT` until the future is dropped or it fails.
+    /// Serves at `HOST:PORT` until the future is dropped or serving fails.
     ///
     /// # Errors
     /// As [`Publisher::start`].
@@ -201,11 +201,14 @@ impl Publisher {
         self.start(address).await?.wait().await
     }
 
-    /// Serves at `HOST:PORT` in the background; port 0 is any that is free.
+    /// Serves at `HOST:PORT` in the background; port 0 chooses a free one.
     ///
     /// # Errors
-    /// [`DirectError::Invalid`] if there is no stream, if two have one name or one journal, [`DirectError::Exposed`] if the address is
-    /// beyond this machine without TLS, [`DirectError::Invalid`] if the certificate is none, or if clients are asked for theirs without TLS; [`DirectError::Bind`]; what is wrong with what is kept of consumers.
+    /// - [`DirectError::Invalid`] if there is no stream, or if two have one name or one journal.
+    /// - [`DirectError::Exposed`] if the address is beyond this machine without TLS.
+    /// - [`DirectError::Invalid`] if the certificate cannot be used, or if client certificates are wanted without TLS.
+    /// - [`DirectError::Bind`].
+    /// - The errors of opening the stored consumers.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -242,7 +245,7 @@ impl Publisher {
         let (incoming, mut is_stopped) = (connections.clone().accept(listener), stops.clone());
         let stopping = connections.clone();
         let served = server.serve_with_incoming_shutdown(service, incoming, async move {
-            // Its sender goes with what serves.
+            // The sender is dropped with the server.
             let _ = is_stopped.wait_for(|stops| *stops).await;
             stopping.stop();
         });
@@ -272,18 +275,18 @@ impl Publisher {
                     _ = every.tick() => shared.tick(),
                     _ = looks.tick(), if tls.is_some() => {
                         let tls = tls.clone();
-                        // As with syncs; a disk that hangs does not hang what is served.
+                        // On another thread, as syncs are, so that a disk that hangs does not hold up what is served.
                         drop(tokio::task::spawn_blocking(move || tls.iter().for_each(|tls| tls.look())));
                     }
                     _ = syncs.tick() => {
                         let shared = shared.clone();
-                        // What it reports is in the log.
+                        // Its errors are in the log.
                         while syncing.try_join_next().is_some() {}
                         syncing.spawn_blocking(move || shared.sync());
                     }
                 }
             };
-            // The tasks of connections that have ended, and syncs under way, have the journals open for a moment longer.
+            // The tasks of ended connections, and syncs under way, have the journals open a moment longer.
             let are_closed = async {
                 shared.sessions.all_free().await;
                 shared.replays.all_free().await;
@@ -344,13 +347,13 @@ impl Publisher {
             }
             streams.push(Arc::new(Stream::new(journal.clone(), name, transform.clone(), past.clone())?));
         }
-        let patterns = crate::lens_cache::Patterns::default();
-        streams.iter().for_each(|stream| stream.lenses().count_among(&patterns));
+        let patterns = crate::pipeline_cache::Patterns::default();
+        streams.iter().for_each(|stream| stream.pipelines().count_among(&patterns));
         Ok(streams)
     }
 }
 
-/// The address to serve at; a name may have several, of which a loopback one comes first.
+/// Returns the address to serve at. Of several addresses of a name a loopback one comes first.
 fn resolve(address: &str) -> Result<SocketAddr> {
     let bind = |source| DirectError::Bind { address: address.to_owned(), source };
     let mut all: Vec<SocketAddr> = address.to_socket_addrs().map_err(bind)?.collect();
@@ -358,7 +361,7 @@ fn resolve(address: &str) -> Result<SocketAddr> {
     all.first().copied().ok_or_else(|| bind(std::io::ErrorKind::AddrNotAvailable.into()))
 }
 
-/// Streams that are being served, until this is dropped.
+/// A publisher that serves until this is dropped.
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
@@ -367,25 +370,25 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Where.
+    /// The address that is served.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends all subscriptions, which consumers take up again when the next one serves, and waits for that: behind it nothing that was
-    /// served has a journal open.
+    /// Ends all subscriptions, which consumers resume at the next publisher. When it returns, nothing of the publisher has a journal
+    /// open.
     ///
     /// # Errors
-    /// Why it had ended before.
+    /// The reason why it had ended before.
     pub async fn stop(mut self) -> Result<()> {
         self.stop.send_replace(true);
         self.ended().await
     }
 
-    /// Waits until it ends.
+    /// Waits until serving ends.
     ///
     /// # Errors
-    /// Why it has ended.
+    /// The reason why it has ended.
     pub async fn wait(mut self) -> Result<()> {
         self.ended().await
     }
@@ -404,7 +407,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // A future of `serve` that is dropped ends what it served.
+        // Dropping the future of `serve` ends the publisher.
         self.stop.send_replace(true);
     }
 }
@@ -436,7 +439,7 @@ impl Shared {
         }
     }
 
-    /// Has what is kept of consumers on the disk.
+    /// Syncs the stored consumers.
     fn sync(&self) {
         self.streams.iter().flat_map(|stream| stream.subscriptions()).for_each(|one| one.sync());
     }
@@ -462,7 +465,8 @@ impl Shared {
         judge(&access).map_err(|reason| denied(&reason))
     }
 
-    /// Judges changes of a consumer by one of its instances when they come; none if no one judges.
+    /// Returns the check of changes of a consumer by one of its instances, for when they come; `None` without an
+    /// authorizer.
     fn judge_changes<T>(&self, request: &Request<T>, stream: &str, consumer: &str) -> Option<Box<AskManage>> {
         let judge = self.judge.clone()?;
         let (metadata, certificates) = (request.metadata().clone(), certificates_of(request));
@@ -531,7 +535,7 @@ impl Shared {
     }
 }
 
-/// A refusal by who judges calls, whose words may have names in them that came with the call.
+/// Makes the status of a refusal by the authorizer. Its words may contain names that came with the call.
 fn denied(reason: &str) -> Status {
     Status::permission_denied(OneLine(reason).to_string())
 }
@@ -541,7 +545,7 @@ fn ip_of<T>(request: &Request<T>) -> Option<IpAddr> {
     request.extensions().get::<PeerInfo>().map(|peer| peer.address().ip())
 }
 
-/// A call, as the log names it.
+/// A call, for the log.
 struct Asked {
     call: Call,
     peer: Option<SocketAddr>,
@@ -550,7 +554,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Its connection has made a request by that.
+    /// Notes that the connection has made a request.
     fn new<T>(request: &Request<T>, call: Call, stream: &str, consumer: &str) -> Asked {
         let peer = request.extensions().get::<PeerInfo>();
         if let Some(peer) = peer {
@@ -560,7 +564,7 @@ impl Asked {
         Asked { call, peer, stream: stream.to_owned(), consumer: consumer.to_owned() }
     }
 
-    /// Says in the log why it is refused.
+    /// Logs the refusal of the call.
     fn log<T>(&self, lines: &PeerLines, outcome: Result<T, Status>) -> Result<T, Status> {
         outcome.inspect_err(|status| {
             let Asked { call, stream, consumer, .. } = self;
@@ -584,14 +588,14 @@ impl Service for Shared {
         request: Request<Streaming<FromConsumer>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let mut asked = Asked::new(&request, Call::Subscribe, "", "");
-        // Before anything of it is read. What is refused here is not in the log each time.
+        // Before anything of it is read. A refusal here is not in the log each time.
         let place = self.sessions.take(ip_of(&request))?;
         let session = self.open_session(request, &mut asked).await;
         let session = asked.log(&self.lines, session)?;
         let frames = futures_util::stream::unfold(Some((session, place)), |state| async {
             let (mut session, place) = state?;
             let frame = session.next_frame().await?;
-            // Behind an error it is over, and has ended before that is sent.
+            // After an error the session is over, and ends before the error is sent.
             let state = frame.is_ok().then_some((session, place));
             Some((frame, state))
         });

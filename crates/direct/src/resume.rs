@@ -1,17 +1,19 @@
-//! Where a subscription goes on: what the consumer has read, held against the journal as it is now.
+//! Decides whether and where a subscription can resume, by comparing what the consumer has read with the present
+//! journal.
 //!
 //! ```text
 //! epochs of the journal     0 ├───────────┤ 1 ├─────────┤ 2 ├──────▶ end
-//! what the consumer says    (journal id, epoch, offset behind the last event received)
+//! epochs of the journal     0 ├───────────┤ 1 ├─────────┤ 2 ├──────▶ end
+//! the consumer says         (journal id, epoch, offset behind the last event received)
 //!
 //! another id                           JournalReplaced
-//! more than both have of a run         Diverged { at: what both have } (KIP-320)
-//! offset below the first that is there OutOfRange
+//! more than both have of a run         Diverged { at: the end of what both have } (KIP-320)
+//! offset below the journal's start     OutOfRange
 //! ```
 //!
 //! The number of an epoch does not identify a history: two copies of one directory may raise it to the same number, and an orderly
-//! start does not raise it. So each start of a publisher begins a run with a random id, and the list of runs is the history: two
-//! journals have the same events up to where they have left the last run that both know.
+//! start does not raise it. So each start of a publisher begins a run with a random id, and the list of runs is the history. Two
+//! journals have the same events up to the end of the last run that both know.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 use crate::error::Refused;
 use crate::proto;
 
-/// So many runs with events are kept, and named: of older ones only that they are older.
+/// The most runs with events that are stored and named. Older ones are only known to be older.
 pub(crate) const RUNS_MAX: usize = 1_000;
 
 /// An id that no other journal has.
@@ -41,14 +43,14 @@ impl fmt::Debug for JournalId {
     }
 }
 
-/// What one run of a publisher has appended: from one start to the next.
+/// A run: the events that a publisher appended from one start to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Epoch {
     /// The number of the epoch; the first is 0, and an unclean start raises it.
     pub epoch: i32,
     /// The first offset.
     pub start: i64,
-    /// An id that no other run has, of this journal or of a copy of it; 0 for what was written before runs had ids.
+    /// An id that no other run has, of this journal or of a copy of it; 0 for events of versions without such ids.
     pub run: u64,
 }
 
@@ -69,16 +71,16 @@ pub struct JournalView {
     pub id: JournalId,
     /// Its runs, ascending; at least one.
     pub epochs: Arc<[Epoch]>,
-    /// The first offset that is there.
+    /// The first offset of the journal.
     pub start: i64,
     /// The offset behind the last visible event.
     pub end: i64,
 }
 
-/// What a consumer has received.
+/// The history that a consumer has received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
-    /// Of which journal.
+    /// The journal's id.
     pub journal: JournalId,
     /// The epoch of the last event.
     pub epoch: i32,
@@ -99,13 +101,13 @@ impl JournalView {
         &self.epochs[..self.epochs.partition_point(|run| run.start < offset)]
     }
 
-    /// The offset behind the last event of an epoch, or of the last one before it that the journal has.
+    /// The offset behind the last event of an epoch, or of the last epoch before it that the journal has.
     fn end_of(&self, epoch: i32) -> i64 {
         let next = self.epochs.iter().find(|later| later.epoch > epoch);
         next.map_or(self.end, |next| next.start.min(self.end))
     }
 
-    /// Refuses what was received if the journal has it no more.
+    /// Refuses a consumer if the journal does not have what it has received.
     ///
     /// # Errors
     /// See the module.
@@ -119,13 +121,13 @@ impl JournalView {
             false => self.end_of(received.epoch),
         };
         if received.offset > common_end {
-            // At what retention has taken no consumer can go on.
+            // At an offset that retention has removed no consumer can continue.
             return Err(Refused::Diverged { at: common_end.max(self.start) });
         }
         Ok(())
     }
 
-    /// The offset up to which this journal has the events of another history, which ends at `offset`.
+    /// Returns the offset before which this journal has the events of another history, which ends at `offset`.
     fn common_end(&self, runs: &[Epoch], offset: i64) -> i64 {
         for (index, run) in runs.iter().enumerate().rev() {
             if let Some(own) = self.epochs.iter().position(|own| own == run) {
@@ -137,7 +139,7 @@ impl JournalView {
         runs.first().map_or(0, |first| first.start.min(self.end))
     }
 
-    /// Refuses to read at an offset that is not there.
+    /// Refuses to read at an offset that the journal does not have.
     ///
     /// # Errors
     /// [`Refused::OutOfRange`].
@@ -149,10 +151,10 @@ impl JournalView {
     }
 }
 
-/// Begins a run of a journal that has events up to `end`, and was closed in order at `closed_at`, if it was.
+/// Begins a run of a journal whose events end at `end`. It was closed in order at `closed_at`, or not if `None`.
 pub(crate) fn reopen(epochs: &mut Vec<Epoch>, closed_at: Option<i64>, end: i64, run: u64) {
-    // What others appended after an orderly end is of this run: a copy of the directory may have other such events. One that has
-    // lost events since was not closed in order.
+    // Events that other processes appended after an orderly close belong to this run: a copy of the directory may have other
+    // ones. A journal that has lost events since was not closed in order.
     let closed_at = closed_at.filter(|closed_at| *closed_at <= end);
     begin_run(epochs, closed_at.unwrap_or(end), closed_at.is_some(), run);
 }
@@ -161,7 +163,7 @@ pub(crate) fn reopen(epochs: &mut Vec<Epoch>, closed_at: Option<i64>, end: i64, 
 fn begin_run(epochs: &mut Vec<Epoch>, start: i64, is_clean: bool, run: u64) {
     let last = epochs.iter().map(|one| one.epoch).max();
     let epoch = last.map_or(0, |last| if is_clean { last } else { last.saturating_add(1) });
-    // Those that began behind it have nothing any more, or never had.
+    // Runs that began at `start` or later have no events.
     epochs.retain(|one| one.start < start);
     epochs.push(Epoch { epoch, start, run });
     let too_many = epochs.len().saturating_sub(RUNS_MAX);
@@ -191,7 +193,7 @@ mod tests {
             let outcome =
                 journal.check_received(&received).and_then(|()| journal.check_offset(offset)).map_or_else(
                     |refused| format!("{refused:?}"),
-                    |()| format!("goes on, last epoch {}", journal.epoch_before(offset)),
+                    |()| format!("resumes, last epoch {}", journal.epoch_before(offset)),
                 );
             format!("({name}, {epoch}, {offset}): {outcome}\n")
         };
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_goes_on_where_the_journal_still_has_what_it_received() {
+    fn a_consumer_resumes_where_the_journal_still_has_what_it_received() {
         let journal = view(10, 100, &[(0, 0), (1, 40), (3, 70)]);
         let received = [
             ("A", 0, 10),
@@ -217,12 +219,12 @@ mod tests {
             &journal,
             &received,
             expect![[r#"
-                (A, 0, 10): goes on, last epoch 0
-                (A, 0, 40): goes on, last epoch 0
+                (A, 0, 10): resumes, last epoch 0
+                (A, 0, 40): resumes, last epoch 0
                 (A, 0, 41): Diverged { at: 40 }
-                (A, 1, 70): goes on, last epoch 1
+                (A, 1, 70): resumes, last epoch 1
                 (A, 2, 71): Diverged { at: 70 }
-                (A, 3, 100): goes on, last epoch 3
+                (A, 3, 100): resumes, last epoch 3
                 (A, 3, 101): Diverged { at: 100 }
                 (A, 4, 101): Diverged { at: 100 }
                 (A, 0, 9): OutOfRange { offset: 9, start: 10, end: 100 }
@@ -231,7 +233,7 @@ mod tests {
         );
     }
 
-    /// What a consumer names of itself, held against a journal whose runs are `own`, of 100 events.
+    /// Compares histories of a consumer with a journal of 100 events whose runs are `own`.
     fn check_runs(own: &[(u64, i64)], cases: &[(&[(u64, i64)], i64)], expect: Expect) {
         let runs = |runs: &[(u64, i64)]| -> Vec<Epoch> {
             runs.iter().map(|&(run, start)| Epoch { epoch: 0, start, run }).collect()
@@ -252,14 +254,15 @@ mod tests {
                 (&[(7, 0)], 40),
                 (&[(7, 0), (8, 40)], 70),
                 (&[(7, 0), (8, 40), (9, 70)], 100),
-                // It has more of a run than there is.
+                // It has more of a run than the journal.
                 (&[(7, 0)], 41),
                 (&[(7, 0), (8, 40), (9, 70)], 101),
-                // It has a run that is not there: a copy went on from 40, one from 30, and one is another from the beginning.
+                // It has a run that the journal does not have: a copy continued from 40, one from 30, and one differs from
+                // the beginning.
                 (&[(7, 0), (6, 40)], 50),
                 (&[(7, 0), (6, 30)], 50),
                 (&[(5, 0)], 50),
-                // It names what was written before runs had ids.
+                // It names a run of versions without ids.
                 (&[(0, 0)], 100),
                 (&[(0, 0), (8, 40)], 50),
             ],
@@ -278,10 +281,10 @@ mod tests {
         );
     }
 
-    /// A journal's directory, as one that is copied, restored, or loses its end at a power cut.
+    /// A journal's directory, which is copied, restored, or loses its end at a power cut.
     #[derive(Debug, Clone)]
     struct Copy {
-        /// Of each event, a number that no other has.
+        /// Unique numbers, one for each event.
         events: Vec<u32>,
         epochs: Vec<Epoch>,
     }
@@ -298,8 +301,8 @@ mod tests {
     }
 
     proptest! {
-        /// Copies are made of a journal at any time, go on apart, lose their ends, and are opened with and without an orderly end
-        /// before. Whatever a consumer has received of one at any time: it goes on at another only if all of that is there.
+        /// Copies of a journal are made at any time, continue independently, lose their ends, and are opened after an orderly
+        /// close or without one. A consumer that has received events of one copy resumes at another only if that has all of them.
         #[test]
         fn nothing_that_is_of_another_history_goes_unnoticed(
             steps in prop::collection::vec((any::<prop::sample::Index>(), 0i64..8, 0usize..6, any::<bool>()), 1..12),

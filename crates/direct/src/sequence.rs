@@ -4,50 +4,51 @@ use std::ops::Range;
 
 use mainstem_records::Batch;
 
-/// What of the publisher's frames makes no sense. The connection ends, and the subscription is taken up where it was.
+/// A fault in the publisher's frames. The connection ends, and the subscription resumes at the position before the
+/// frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SequenceFault {
     /// Events are missing, or come again.
     #[error("a frame begins with offset {from} where {expected} is due")]
     Gap {
-        /// Where it should begin.
+        /// The offset that is due.
         expected: i64,
-        /// Where it does.
+        /// The frame's first offset.
         from: i64,
     },
-    /// It ends before it begins.
+    /// A frame ends before it begins.
     #[error("a frame from offset {from} ends at {next}")]
     Backwards {
-        /// Where it begins.
+        /// The frame's first offset.
         from: i64,
-        /// Where it ends.
+        /// The offset behind the frame.
         next: i64,
     },
-    /// It holds something else than whole record batches.
+    /// A frame holds something else than whole record batches.
     #[error("a frame from offset {from} holds no record batch at byte {position}: {reason}")]
     NoBatch {
-        /// Where the frame begins.
+        /// The frame's first offset.
         from: i64,
-        /// The byte.
+        /// The byte in the frame.
         position: usize,
-        /// What is wrong.
+        /// The fault of the bytes there.
         reason: String,
     },
-    /// A batch lies outside of its frame, or within the one before.
+    /// A batch lies outside of its frame, or overlaps the batch before it.
     #[error("a batch of the offsets {first} to {last} is in a frame where only {from} to {to} are left")]
     Misplaced {
-        /// Its first offset.
+        /// The batch's first offset.
         first: i64,
-        /// Its last offset.
+        /// The batch's last offset.
         last: i64,
-        /// Where it should be.
+        /// The first offset that is left in the frame.
         from: i64,
-        /// Where it should be at most.
+        /// The last offset that is left in the frame.
         to: i64,
     },
 }
 
-/// Where the next frame has to begin.
+/// The offset with which the next frame has to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sequence {
     next: i64,
@@ -64,10 +65,11 @@ impl Sequence {
         self.next
     }
 
-    /// Takes a frame: where its batches are. Their CRCs are left to who opens them.
+    /// Takes a frame; returns the ranges of its batches within the bytes. The caller checks their CRCs when it opens
+    /// them.
     ///
     /// # Errors
-    /// [`SequenceFault`]; then it is where it was.
+    /// [`SequenceFault`]; the position does not move then.
     pub fn accept(
         &mut self,
         from: i64,

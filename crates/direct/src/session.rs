@@ -1,7 +1,7 @@
 //! The connection of an instance at the publisher: takes its frames, and makes those that are sent to it.
 //!
-//! It is the stream of the answer itself: it runs when the connection has room for the next frame, and ends with the connection.
-//! What is sent is decided by the instance's [`Member`]; here is the waiting: for frames, for events, for time.
+//! It is the response stream itself: it runs when the connection can take the next frame, and ends with the connection. The
+//! instance's [`Member`] decides what is sent. The session waits: for frames, for events, for time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::peer_lines::PeerLines;
 use crate::proto::{self, from_publisher::Frame};
 use crate::stream::Stream;
 
-/// Frames of the consumer that are taken before one is made for it.
+/// The most frames of the consumer that are taken before one is made for it.
 const FRAMES_TAKEN_MAX: usize = 64;
 
-/// An instance that is connected.
+/// A connected instance.
 #[derive(Debug)]
 pub(crate) struct Session {
     stream: Arc<Stream>,
@@ -35,14 +35,14 @@ pub(crate) struct Session {
     ends: watch::Receiver<i64>,
     stops: watch::Receiver<bool>,
     lines: Arc<PeerLines>,
-    /// Reads what the ring has no more.
+    /// Reads what the ring does not have any more.
     older: OlderReader,
     began: Instant,
     is_over: bool,
 }
 
 impl Session {
-    /// Begins with the frame `Open`, which was read.
+    /// Begins with the frame `Open`.
     pub(crate) fn open(
         stream: Arc<Stream>,
         open: proto::Open,
@@ -53,12 +53,12 @@ impl Session {
     ) -> Result<Session, Status> {
         let opening = Opening::of(open, granted)?;
         let view = stream.journal().view();
-        // Refused before anything comes to be.
-        opening.check(&view, stream.lenses())?;
+        // Refused before a consumer or an instance is made.
+        opening.check(&view, stream.pipelines())?;
         let ends = stream.journal().ring().watch();
         let subscription = stream.subscription(&opening.consumer, opening.start)?;
         let (consumer, instance) = (opening.consumer.clone(), opening.instance.clone());
-        let member = Member::join(subscription, stream.lenses().clone(), opening, &view)?;
+        let member = Member::join(subscription, stream.pipelines().clone(), opening, &view)?;
         let older = OlderReader::new(stream.journal().clone(), stream.past().clone());
         tracing::debug!(
             "instance {} of consumer {} reads stream {}",
@@ -81,7 +81,7 @@ impl Session {
         })
     }
 
-    /// The next frame; none when the instance has gone, or after an error.
+    /// Returns the next frame; `None` when the instance has left, or after an error.
     pub(crate) async fn next_frame(&mut self) -> Option<Result<proto::FromPublisher, Status>> {
         if self.is_over {
             return None;
@@ -112,7 +112,7 @@ impl Session {
     async fn next(&mut self) -> Result<Option<Frame>, Status> {
         loop {
             self.take_what_is_there()?;
-            // Before the look: what comes after it wakes.
+            // Before the decision, so that what comes after it wakes the session.
             let end = *self.ends.borrow_and_update();
             let is_stopping = *self.stops.borrow_and_update() || self.stops.has_changed().is_err();
             match self.member.next(Now { time: self.time(), end, is_stopping })? {
@@ -128,7 +128,7 @@ impl Session {
         }
     }
 
-    /// Since the session began.
+    /// The time since the session began.
     fn time(&self) -> Duration {
         self.began.elapsed()
     }
@@ -147,7 +147,8 @@ impl Session {
         }
     }
 
-    /// Takes frames that have arrived, so that a fast reader is heard while it is sent to.
+    /// Takes frames that have arrived, so that an instance that reads fast is not taken for lost while events are sent
+    /// to it.
     fn take_what_is_there(&mut self) -> Result<(), Status> {
         for _ in 0..FRAMES_TAKEN_MAX {
             let Some(message) = self.inbound.message().now_or_never() else { break };
@@ -160,7 +161,7 @@ impl Session {
         Ok(())
     }
 
-    /// The frame with the events of the chunk that has an offset, if any of them are the instance's.
+    /// Reads the chunk at an offset; returns a frame with the instance's events of it, if there are any.
     async fn read(&mut self, offset: i64) -> Result<Option<Frame>, Status> {
         let chunk = match self.stream.journal().ring().find(offset) {
             // The end does not go back.
@@ -179,7 +180,7 @@ impl Session {
     }
 }
 
-/// What events take of a frame.
+/// Returns the bytes of events in a frame.
 fn bytes_of(frame: Option<&Frame>) -> usize {
     match frame {
         Some(Frame::Records(records)) => records.batches.len(),

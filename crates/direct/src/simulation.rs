@@ -1,22 +1,22 @@
-//! Both ends of a stream on one thread, by seed: the publisher's members, hand-over and positions, the consumer's inboxes, over
-//! networks, disks and clocks that are made up.
+//! A simulation of both ends of a stream on one thread, by seed: the publisher's members, hand-over and positions, the consumer's
+//! inboxes, over simulated networks, disks and clocks.
 //!
-//! Connections are cut, fall silent and overtake each other; what one connection carries stays in order. Publishers stop, are
-//! killed and lose their power, and go on in copies of their directories; instances come, go and are killed, share slices or pin some,
-//! also such as another one has; filters change, resets and pauses come at any time. After each step this has to hold:
+//! Connections are cut, fall silent and overtake each other; frames of one connection stay in order. Publishers stop, are killed and
+//! lose their power, and continue in copies of their directories. Instances come, leave and are killed, share slices or pin some, also
+//! such as another one has. Filters, resets and pauses come at any time. After each step this has to hold:
 //!
-//! - What is sent is durable, of the assignment, and passes the filter that holds at its offset; what is left out does not, or was
-//!   handled. So nothing is lost.
+//! - Events that are sent are durable, of the assignment, and pass the filter that holds at their offset. Events that are left out do
+//!   not pass it, or were handled. So nothing is lost.
 //! - A handler gets the events of a slice in their order, none before those ahead of it are handled.
 //! - In an orderly course each event is handled once.
-//! - A subscription ends by a name alone ([`Refused`](crate::Refused)) that what has happened explains; and where an instance has
-//!   received what the journal does not have, it does end.
+//! - A subscription ends only by a refusal ([`Refused`](crate::Refused)) that what has happened explains. It does end where an
+//!   instance has received events that the journal does not have.
 //!
-//! At the end all faults stop, and every event that passes the filter comes to be handled. A seed has one course: it fails again.
+//! At the end all faults stop, and every event that passes the filter is handled. A seed always has the same course.
 //!
-//! An orderly course has publishers that are killed and start again, and connections that are lost at any time, under instances that
-//! live. It does not have an instance that comes, goes or is lost while another one is away, for that gets its slices: what it handles
-//! meanwhile comes again. There as everywhere nothing is lost.
+//! In an orderly course publishers are killed and restarted, and connections are lost at any time, while instances live. No instance
+//! joins, leaves or is lost while another one is away, for it would get that one's slices, and what that one handles meanwhile would
+//! be repeated. Nothing is lost in any course.
 
 mod directory;
 mod instance;
@@ -29,9 +29,9 @@ use std::collections::BTreeMap;
 
 use world::{Defect, World};
 
-/// So many courses; `TEST_DIRECT_SEEDS` has another number, and `TEST_DIRECT_SEED` is the first.
+/// The number of courses. `TEST_DIRECT_SEEDS` sets another one, `TEST_DIRECT_SEED` the first seed.
 const SEEDS: u64 = 2_000;
-/// Lines of a course that are shown when it fails.
+/// The lines of a failed course that are shown.
 const LINES: usize = 80;
 
 fn number(variable: &str) -> Option<u64> {
@@ -71,7 +71,7 @@ fn equal_seeds_have_equal_histories() {
     assert_ne!(history(1), history(5), "they have one profile");
 }
 
-/// Each fault of the surroundings would lose, repeat or make up events: the simulation finds it.
+/// Each defect would lose, repeat or make up events: the simulation finds it.
 #[test]
 fn a_defect_is_found() {
     for defect in Defect::ALL {

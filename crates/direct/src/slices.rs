@@ -10,9 +10,9 @@ use crate::proto;
 /// A range of slices, never empty.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SliceRange {
-    /// The first.
+    /// The first slice.
     pub from: u16,
-    /// The one behind the last.
+    /// The slice behind the last one.
     pub to: u16,
 }
 
@@ -20,7 +20,7 @@ impl SliceRange {
     /// All of them.
     pub const ALL: SliceRange = SliceRange { from: 0, to: SLICES as u16 };
 
-    /// `None` if it is empty or goes beyond the last one.
+    /// Returns `None` if the range is empty or goes beyond the last slice.
     pub fn new(from: u32, to: u32) -> Option<SliceRange> {
         let is_range = from < to && to <= SLICES as u32;
         is_range.then_some(SliceRange { from: from as u16, to: to as u16 })
@@ -34,7 +34,7 @@ impl SliceRange {
         proto::Slices { from: self.from.into(), to: self.to.into() }
     }
 
-    /// How many.
+    /// The number of slices.
     pub fn count(self) -> u16 {
         self.to - self.from
     }
@@ -62,22 +62,22 @@ impl fmt::Debug for SliceRange {
     }
 }
 
-/// How far an instance is, as [`proto::Done`] says.
+/// The progress of an instance in its assignment, as in [`proto::Done`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Of which assignment.
+    /// The assignment.
     pub assignment: u64,
-    /// Everything before is done.
+    /// Every event before it is done.
     pub offset: i64,
-    /// What is done behind it, ascending and apart.
+    /// Ranges of events behind `offset` that are done, ascending and apart.
     pub finished: Vec<Range<i64>>,
 }
 
-/// So many finished ranges are kept of a part; of more, the first.
+/// The most finished ranges that are kept of a part; of more, the first ones count.
 pub const FINISHED_MAX: usize = 1_024;
 
 impl Done {
-    /// Takes what a peer has sent: what makes no sense in it is left out, so that it is only repeated.
+    /// Takes what a peer has sent. Ranges that make no sense are left out: their events are only repeated.
     pub(crate) fn of_proto(done: &proto::Done) -> Done {
         let ranges = done.finished.iter().take(FINISHED_MAX).map(|range| range.from..range.to);
         Done { assignment: done.assignment, offset: done.offset, finished: normalized(done.offset, ranges) }
@@ -89,13 +89,13 @@ impl Done {
         proto::Done { assignment: self.assignment, offset: self.offset, finished }
     }
 
-    /// The offset behind everything that it names.
+    /// The offset behind all events that are done.
     pub fn end(&self) -> i64 {
         self.finished.last().map_or(self.offset, |last| last.end.max(self.offset))
     }
 }
 
-/// Ranges behind an offset, ascending, apart, and not more than are kept.
+/// Puts ranges in order: behind an offset, ascending, apart, and at most [`FINISHED_MAX`].
 pub(crate) fn normalized(offset: i64, ranges: impl Iterator<Item = Range<i64>>) -> Vec<Range<i64>> {
     let mut ranges: Vec<Range<i64>> = ranges
         .map(|range| range.start.max(offset)..range.end)

@@ -1,11 +1,11 @@
-//! When events pass the stages between their append and their handler, as trace events: for measurements.
+//! Trace events of the stages between an event's append and its handler, for measurements.
 //!
 //! ```text
 //! append ──▶ synced ──▶ (session wakes) ──▶ handed to HTTP/2 ──▶ written to the socket ──▶ received ──▶ handler
 //! ```
 //!
-//! `mainstem-bench direct --shares` takes them, and says by them which part of a lag each stage has. Where no subscriber asks for
-//! [`STAGES`], each costs a comparison, for a sync, a frame or a write, never for an event.
+//! `mainstem-bench direct --shares` subscribes to them, and computes the share of each stage in a lag. If no subscriber asks for
+//! [`STAGES`], each costs one comparison per sync, frame or write, never per event.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -81,9 +81,9 @@ mod tests {
     /// The lines that were written.
     static WRITTEN: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-    struct Kept;
+    struct Captured;
 
-    impl Write for Kept {
+    impl Write for Captured {
         fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
             WRITTEN.lock().unwrap().extend_from_slice(line);
             Ok(line.len())
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_name_of_a_consumer_is_traced_as_it_can_be_shown() {
-        let json = tracing_subscriber::fmt().json().with_max_level(Level::TRACE).with_writer(|| Kept);
+        let json = tracing_subscriber::fmt().json().with_max_level(Level::TRACE).with_writer(|| Captured);
         tracing::subscriber::with_default(json.finish(), || {
             received("a\u{9b}b\u{202e}\nc", &Records::default());
         });

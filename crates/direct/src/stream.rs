@@ -1,4 +1,4 @@
-//! A stream that is served: a journal, what its events pass through, and its consumers.
+//! A stream: a journal that is served, the pipelines of its events, and its consumers.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,23 +14,23 @@ use tonic::Status;
 use crate::chunk::Transform;
 use crate::error::{DirectError, Result};
 use crate::journal::Journal;
-use crate::lens_cache::LensCache;
 use crate::past::Past;
+use crate::pipeline_cache::PipelineCache;
 use crate::proto::{self, manage_request::Action, reset::To};
 use crate::slices::SliceRange;
 use crate::subscription::Subscription;
 
-/// A stream has at most so many consumers.
+/// The most consumers of a stream.
 const CONSUMERS_MAX: usize = 1_000;
 const NAME_CHARS_MAX: usize = 100;
-/// What a name takes as the name of a file.
+/// The most bytes of a name as the name of a file.
 const NAME_BYTES_MAX: usize = 200;
 
 pub(crate) struct Stream {
     journal: Journal,
     name: String,
     subscriptions: Mutex<BTreeMap<String, Arc<Subscription>>>,
-    lenses: Arc<LensCache>,
+    pipelines: Arc<PipelineCache>,
     past: Arc<Past>,
 }
 
@@ -41,7 +41,8 @@ impl std::fmt::Debug for Stream {
 }
 
 impl Stream {
-    /// Opens all that is kept of its consumers. The streams of a publisher share what is known of reads of the past.
+    /// Opens the stored consumers of a journal. The streams of a publisher share the pace of their reads of older
+    /// events.
     pub(crate) fn new(
         journal: Journal,
         name: String,
@@ -54,8 +55,8 @@ impl Stream {
             let opened = Subscription::open(journal.queue(), &view, &consumer, 0)?;
             subscriptions.insert(consumer, Arc::new(opened));
         }
-        let (subscriptions, lenses) = (Mutex::new(subscriptions), Arc::new(LensCache::new(transform)));
-        Ok(Stream { journal, name, subscriptions, lenses, past })
+        let (subscriptions, pipelines) = (Mutex::new(subscriptions), Arc::new(PipelineCache::new(transform)));
+        Ok(Stream { journal, name, subscriptions, pipelines, past })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -66,7 +67,7 @@ impl Stream {
         &self.journal
     }
 
-    /// The consumer of a name, which comes to be by that.
+    /// Returns the consumer of a name, made if need be.
     pub(crate) fn subscription(&self, name: &str, start: proto::Start) -> Result<Arc<Subscription>, Status> {
         check_name("consumer", name)?;
         let mut subscriptions = self.subscriptions.lock();
@@ -94,8 +95,8 @@ impl Stream {
         self.subscriptions.lock().values().cloned().collect()
     }
 
-    pub(crate) fn lenses(&self) -> &Arc<LensCache> {
-        &self.lenses
+    pub(crate) fn pipelines(&self) -> &Arc<PipelineCache> {
+        &self.pipelines
     }
 
     pub(crate) fn past(&self) -> &Arc<Past> {
@@ -137,7 +138,7 @@ impl Stream {
         }
     }
 
-    /// How old the event at an offset is; 0 if it cannot be read.
+    /// Returns the age of the event at an offset, in ms; 0 if it cannot be read.
     fn age_ms(&self, offset: i64) -> i64 {
         let record = |offset| {
             let mut reader = self.journal.queue().reader(Start::Offset(offset)).ok()?;
@@ -158,7 +159,7 @@ impl Stream {
         let known = self.subscriptions.lock().get(consumer).cloned();
         let subscription = known.ok_or_else(|| {
             let known: Vec<String> = self.subscriptions().iter().map(|one| one.name().to_owned()).collect();
-            // A status travels in a header, which has no room for a thousand names.
+            // A status travels in a header, which cannot hold a thousand names.
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             Status::not_found(format!(
                 "stream {} has no consumer {:?}; it has {}",
@@ -175,8 +176,9 @@ impl Stream {
                 subscription.reset(offset).map_err(internal)?;
             }
             Action::Filter(filter) => {
-                // Where there are too many patterns with it, nothing is kept that no instance could go by.
-                let _lens = self.lenses.lens([filter], None, peer).map_err(|error| error.to_status())?;
+                // With too many patterns the filter would be stored, and no instance could use it.
+                let _pipeline =
+                    self.pipelines.pipeline([filter], None, peer).map_err(|error| error.to_status())?;
                 subscription.keep_filter(filter)?;
             }
             Action::Forget(_) => {
@@ -188,10 +190,10 @@ impl Stream {
         Ok(proto::ManageReply { consumer: Some(self.describe_consumer(&subscription, end)) })
     }
 
-    /// Forgets a consumer; one of its name that has come since it was forgotten by another call stays.
+    /// Forgets a consumer. If another call has forgotten it before and a new one has its name, the new one stays.
     fn forget(&self, subscription: &Arc<Subscription>) -> Result<(), Status> {
         let name = subscription.name();
-        // No instance of a new one comes meanwhile.
+        // The lock keeps a new instance from coming meanwhile.
         let mut subscriptions = self.subscriptions.lock();
         if !subscription.forget().map_err(internal)? {
             let name = OneLine(name);
@@ -275,16 +277,16 @@ mod tests {
         }
         assert_eq!(descriptors_in(dir.path()), before);
         for subscription in stream.subscriptions() {
-            // Of one that was never there it changes nothing, and is kept.
+            // Unknown connections change nothing, and the consumer is still written.
             subscription.leave(1, false);
         }
-        assert!(descriptors_in(dir.path()) <= before + crate::kept::OPEN_MAX);
+        assert!(descriptors_in(dir.path()) <= before + crate::slot_file::OPEN_MAX);
         stream.subscriptions().iter().for_each(|one| one.sync());
         assert_eq!(descriptors_in(dir.path()), before);
         drop(stream);
         let again = Stream::new(journal.clone(), "cart".to_owned(), None, Arc::default()).unwrap();
         assert_eq!((again.subscriptions().len(), descriptors_in(dir.path())), (300, before));
-        // Nobody else reads by their names, or moves them, while the publisher lives.
+        // No other process reads under their names, or moves them, while the publisher lives.
         let tailers = journal.queue().tailers().unwrap();
         assert!(tailers.len() == 300 && tailers.iter().all(|tailer| tailer.is_live));
         assert!(
@@ -308,7 +310,7 @@ mod tests {
             readers.push(reader);
         }
         assert_eq!(descriptors_in(dir.path()), before + crate::past::OPEN_MAX);
-        // Who keeps none reads on all the same, and has the place of one that goes.
+        // A reader beyond the bound reads all the same, and keeps its segment open once another one has closed its own.
         let mut last = readers.pop().unwrap();
         last.read(0).await.unwrap();
         readers.clear();
@@ -325,12 +327,12 @@ mod tests {
         let consumer = || stream.subscription("analytics", proto::Start::Earliest).unwrap();
         let known = consumer();
         stream.forget(&known).unwrap();
-        // It comes anew between two calls that have found the same one.
-        let anew = consumer();
-        assert!(!Arc::ptr_eq(&known, &anew));
+        // A new consumer of the name comes between two calls that have found the earlier one.
+        let again = consumer();
+        assert!(!Arc::ptr_eq(&known, &again));
         stream.forget(&known).unwrap();
-        assert!(Arc::ptr_eq(&anew, &consumer()), "another one has the same file");
-        stream.forget(&anew).unwrap();
+        assert!(Arc::ptr_eq(&again, &consumer()), "another one has the same file");
+        stream.forget(&again).unwrap();
         assert!(stream.subscriptions().is_empty());
     }
 }

@@ -1,8 +1,8 @@
-//! What a publisher keeps of a consumer: how far its slices are, its filter, whether it is paused. Beside the journal, so that
-//! it outlives all processes; and, as a named tailer, in the terms of the queue, whose retention may wait for it.
+//! A consumer's state at its publisher: how far its slices are, its filter, whether it is paused. A file beside the journal
+//! keeps it over all restarts. A named tailer of the queue has the same position, so that retention may wait for it.
 
-mod keeper;
 mod settings;
+mod store;
 mod written;
 
 use std::collections::HashMap;
@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
-pub(crate) use keeper::Keeper;
 #[cfg(test)]
 pub(crate) use settings::Earlier;
 pub(crate) use settings::Settings;
+pub(crate) use store::SubscriptionStore;
 pub(crate) use written::Restored;
 
 use crate::consumer::random;
@@ -29,10 +29,10 @@ use crate::handover::{Connection, Effect, Handover, JoinError, Joining, Part};
 use crate::proto;
 use crate::resume::{Epoch, JournalView};
 use crate::slices::{Done, SliceRange};
-use keeper::BesideJournal;
+use store::BesideJournal;
 use written::Diverged;
 
-/// What a session hears of its consumer.
+/// A decision about an instance, for its session.
 #[derive(Debug)]
 pub(crate) enum Control {
     Assign { assignment: u64, slices: SliceRange, offset: i64, is_resumed: bool, parts: Vec<Part> },
@@ -40,19 +40,19 @@ pub(crate) enum Control {
     Fence,
 }
 
-/// How far events were sent to any instance, and through which filters they go.
+/// The offset before which events were sent to any instance, and the version of the filters that hold.
 #[derive(Debug, Default)]
 struct Sent {
     version: u64,
     to: i64,
 }
 
-/// Milliseconds since any moment.
+/// Returns the milliseconds since any fixed moment.
 type Clock = dyn Fn() -> u64 + Send + Sync;
 
-/// What a subscription needs of the outside.
+/// The I/O of a subscription.
 pub(crate) struct Surroundings {
-    pub(crate) keeper: Box<dyn Keeper>,
+    pub(crate) store: Box<dyn SubscriptionStore>,
     pub(crate) clock: Box<Clock>,
 }
 
@@ -72,30 +72,30 @@ struct State {
     /// The runs of the journal.
     runs: Arc<[Epoch]>,
     diverged: Option<Diverged>,
-    /// None once the consumer was forgotten: nothing of it is kept any more.
-    keeper: Option<Box<dyn Keeper>>,
+    /// None once the consumer was forgotten: nothing of it is stored any more.
+    store: Option<Box<dyn SubscriptionStore>>,
     is_dirty: bool,
     mailboxes: HashMap<Connection, mpsc::UnboundedSender<Control>>,
     connections: Connection,
 }
 
-/// What may take back what is kept.
+/// The durability of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
-    /// A power cut, until the next sync: positions, from which events are repeated.
+enum Durability {
+    /// Survives a kill, and a power cut after the next sync. Enough for positions: their events are only repeated.
     Written,
-    /// Nothing: what was decided.
+    /// Survives a power cut: for decisions.
     OnDisk,
 }
 
-/// An instance that is connected.
+/// A connected instance.
 #[derive(Debug)]
 pub(crate) struct Joined {
     pub(crate) connection: Connection,
     pub(crate) mailbox: mpsc::UnboundedReceiver<Control>,
 }
 
-/// A consumer as it is looked at from outside.
+/// A consumer for `describe`.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) offset: i64,
@@ -105,28 +105,28 @@ pub(crate) struct Snapshot {
 }
 
 impl Subscription {
-    /// Names of the consumers that are kept beside a journal.
+    /// Returns the names of the consumers that are stored beside a journal.
     pub(crate) fn names(directory: &Path) -> Result<Vec<String>> {
-        keeper::names(directory)
+        store::names(directory)
     }
 
-    /// Opens what is kept of a consumer, and holds it against the journal; one that is new begins at `start`.
+    /// Opens a consumer and compares it with the journal; a new one begins at `start`.
     pub(crate) fn open(queue: &Queue, view: &JournalView, name: &str, start: i64) -> Result<Subscription> {
-        let was_there = keeper::is_there(queue.directory(), name);
+        let was_there = store::is_there(queue.directory(), name);
         let (beside, kept) = BesideJournal::open(queue, name)?;
         let path = beside.path().to_owned();
         let restored = match &kept {
             None => Restored::new(view, start, random()),
             Some(bytes) => Restored::of(bytes, view).ok_or_else(|| {
-                let reason = "it is of another version of this program, or no subscription; use that version, or delete it to \
-                              have the consumer begin anew";
+                let reason = "it is of another version of this program, or no subscription; use that version, or delete it so that \
+                              the consumer begins again";
                 DirectError::Damaged { path: path.clone(), reason: reason.to_owned() }
             })?,
         };
         if kept.is_none() {
-            // Before something is kept: a start that fails here would not be repeated else.
-            keeper::sync_names(queue, &path).inspect_err(|_| {
-                // An empty file is a consumer that begins at the first message, which nobody has asked for.
+            // Before the first write: otherwise a start that fails here would find the file and not sync the names.
+            store::sync_names(queue, &path).inspect_err(|_| {
+                // An empty file is a consumer that begins at the first event, which no user has asked for.
                 if !was_there {
                     let _ = std::fs::remove_file(&path);
                 }
@@ -134,27 +134,27 @@ impl Subscription {
         }
         let began = Instant::now();
         let clock = move || u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let surroundings = Surroundings { keeper: Box::new(beside), clock: Box::new(clock) };
+        let surroundings = Surroundings { store: Box::new(beside), clock: Box::new(clock) };
         Subscription::new(name, restored, surroundings)
     }
 
-    /// Begins with what was kept, which is kept at once if it is new.
+    /// Begins with what was stored. A new consumer is stored at once.
     ///
     /// # Errors
     /// If it cannot be.
     pub(crate) fn new(name: &str, restored: Restored, surroundings: Surroundings) -> Result<Subscription> {
         let Restored { handover, settings, diverged, runs, is_new } = restored;
-        let Surroundings { keeper, clock } = surroundings;
+        let Surroundings { store, clock } = surroundings;
         let mut state = State {
             handover,
             runs,
             diverged,
-            keeper: Some(keeper),
+            store: Some(store),
             is_dirty: is_new,
             mailboxes: HashMap::new(),
             connections: 0,
         };
-        state.keep(&settings, Kept::OnDisk)?;
+        state.keep(&settings, Durability::OnDisk)?;
         Ok(Subscription {
             name: name.to_owned(),
             clock,
@@ -183,13 +183,13 @@ impl Subscription {
         }
     }
 
-    /// Refuses to go on where the journal does not have what is kept. The view may be of a moment before: other instances may have gone
-    /// past its end since, and what was lost was noticed when this was opened.
+    /// Refuses a consumer whose position the journal does not have. The view may be of a moment ago: other instances may have passed
+    /// its end since. What the journal has lost was noticed when the consumer was opened.
     pub(crate) fn check(&self, view: &JournalView) -> Result<(), Refused> {
         let state = self.state.lock();
         let offset = state.handover.frontier();
         match state.diverged {
-            // At what retention has taken meanwhile no consumer can go on.
+            // At an offset that retention has removed no consumer can continue.
             Some(Diverged { at, .. }) => Err(Refused::Diverged { at: at.max(view.start) }),
             None if offset < view.start => {
                 Err(Refused::OutOfRange { offset, start: view.start, end: view.end })
@@ -202,14 +202,14 @@ impl Subscription {
         (self.clock)()
     }
 
-    /// An instance comes; the connection of `joining` is given here.
+    /// Takes an instance; the connection of `joining` is assigned here.
     pub(crate) fn join(&self, joining: Joining) -> Result<Joined, JoinError> {
         let mut state = self.state.lock();
         state.connections += 1;
         let connection = state.connections;
         let (sender, mailbox) = mpsc::unbounded_channel();
-        if state.keeper.is_none() {
-            // It was forgotten just now. Without its sender the mailbox ends, and the session with it.
+        if state.store.is_none() {
+            // The consumer was just forgotten. Without a sender the mailbox ends, and with it the session.
             return Ok(Joined { connection, mailbox });
         }
         let has_held = joining.held.is_some();
@@ -218,22 +218,22 @@ impl Subscription {
         state.mailboxes.insert(connection, sender);
         self.carry_out(&mut state, effects);
         if has_held {
-            // The instance takes the answer as a confirmation of what it has said that it did.
-            self.keep(&mut state, Kept::Written);
+            // The instance takes the answer as a confirmation of what it has reported done.
+            self.keep(&mut state, Durability::Written);
         }
         Ok(Joined { connection, mailbox })
     }
 
-    /// An instance goes; `is_lost` if it may come back.
+    /// Takes an instance off; `is_lost` if it may come back.
     pub(crate) fn leave(&self, connection: Connection, is_lost: bool) {
         let mut state = self.state.lock();
         state.mailboxes.remove(&connection);
         let effects = state.handover.leave(connection, is_lost, self.now_ms());
         self.carry_out(&mut state, effects);
         if !is_lost {
-            // It is the confirmation that the instance waits for, which does not come back.
+            // The instance leaves for good, and waits for this write as its confirmation.
             state.is_dirty = true;
-            self.keep(&mut state, Kept::Written);
+            self.keep(&mut state, Durability::Written);
         }
     }
 
@@ -249,7 +249,7 @@ impl Subscription {
         self.carry_out(&mut state, effects);
     }
 
-    /// Has time pass, and keeps what has changed.
+    /// Acts on what is due by the time, and stores what has changed.
     pub(crate) fn tick(&self) {
         let mut state = self.state.lock();
         let now_ms = self.now_ms();
@@ -258,39 +258,39 @@ impl Subscription {
             state.is_dirty = true;
             self.carry_out(&mut state, effects);
         }
-        self.keep(&mut state, Kept::Written);
+        self.keep(&mut state, Durability::Written);
     }
 
-    /// Keeps what has changed while the publisher stops: no slices change hands any more, for all instances come back to the next one.
+    /// Stores what has changed while the publisher stops. Slices change hands no more: all instances come back to the next publisher.
     pub(crate) fn keep_changes(&self) {
-        self.keep(&mut self.state.lock(), Kept::Written);
+        self.keep(&mut self.state.lock(), Durability::Written);
     }
 
-    /// Has what is kept on the disk, without holding anything up meanwhile.
+    /// Syncs what was written, without the lock.
     pub(crate) fn sync(&self) {
-        let syncing = self.state.lock().keeper.as_ref().and_then(|keeper| keeper.to_sync());
+        let syncing = self.state.lock().store.as_ref().and_then(|store| store.to_sync());
         let Some(syncing) = syncing else { return };
         let number = syncing.number();
         let synced = syncing.sync();
         let mut state = self.state.lock();
-        let Some(keeper) = &mut state.keeper else { return };
+        let Some(store) = &mut state.store else { return };
         match synced {
-            Ok(()) => keeper.synced(number),
+            Ok(()) => store.synced(number),
             Err(error) => {
                 tracing::error!(
                     "how far consumer {} is cannot be synced, and is written again: {error}",
                     OneLine(&self.name)
                 );
-                state.is_dirty |= keeper.sync_failed(number);
+                state.is_dirty |= store.sync_failed(number);
             }
         }
     }
 
-    /// Has all instances go on at an offset, through the present filter alone. It is on the disk before any of them hears of it, and
-    /// the filter holds before any of them is assigned slices: none is sent events from there on through filters of before.
+    /// Moves all instances to an offset, and to the present filter alone. The change is on disk before any instance receives it. The
+    /// filter holds before any instance is assigned slices, so that no event behind the offset goes through an earlier filter.
     ///
     /// # Errors
-    /// If it cannot be kept; then all is as it was.
+    /// If it cannot be stored; then nothing changes.
     pub(crate) fn reset(&self, offset: i64) -> Result<()> {
         let mut state = self.state.lock();
         let mut settings = self.settings.borrow().clone();
@@ -304,53 +304,54 @@ impl Subscription {
         Ok(())
     }
 
-    /// Keeps other settings, and has all sessions follow them.
+    /// Stores other settings, and has all sessions follow them.
     ///
     /// # Errors
-    /// If they cannot be kept; then those of before hold.
+    /// If they cannot be stored; then the earlier ones hold.
     pub(crate) fn set(&self, change: impl FnOnce(&mut Settings)) -> Result<()> {
         let mut state = self.state.lock();
         let mut settings = self.settings.borrow().clone();
         change(&mut settings);
         state.is_dirty = true;
-        state.keep(&settings, Kept::OnDisk)?;
+        state.keep(&settings, Durability::OnDisk)?;
         self.settings.send_replace(settings);
         Ok(())
     }
 
-    /// Has another filter hold for all instances, as a peer has sent it; see [`Subscription::set_filter`].
+    /// Changes the filter as a peer has asked; see [`Subscription::set_filter`].
     ///
     /// # Errors
-    /// If it cannot be compiled or kept.
+    /// If it cannot be compiled or stored.
     pub(crate) fn keep_filter(&self, filter: &proto::Filter) -> Result<(), Status> {
         Filter::compile(filter).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let filter = Some(filter.clone()).filter(|filter| !filter.exclude.is_empty());
         self.set_filter(filter).map(drop).map_err(crate::stream::internal)
     }
 
-    /// Has another filter hold for all instances, from an offset on that none of them was sent; returns that.
+    /// Changes the filter for all instances; returns the offset from which it holds, which no instance was sent yet.
     ///
     /// # Errors
-    /// If it cannot be kept; then that of before holds.
+    /// If it cannot be stored; then the earlier filter holds.
     pub(crate) fn set_filter(&self, filter: Option<proto::Filter>) -> Result<i64> {
         let mut state = self.state.lock();
         let mut settings = self.settings.borrow().clone();
         if settings.filter == filter {
             return Ok(settings.filtered_from);
         }
-        // No instance is sent anything meanwhile.
+        // The lock keeps every instance from being sent events meanwhile.
         let mut sent = self.sent.lock();
-        // And none before the last change, which named its own as the first that no instance was sent.
+        // And not before the last change: its answer named that offset as the first that no instance was sent.
         let from = sent.to.max(state.handover.done_end()).max(settings.filtered_from);
         settings.change_filter(filter, from, state.handover.frontier());
         state.is_dirty = true;
-        state.keep(&settings, Kept::OnDisk)?;
+        state.keep(&settings, Durability::OnDisk)?;
         sent.version = settings.version;
         self.settings.send_replace(settings);
         Ok(from)
     }
 
-    /// An instance is to be sent events up to an offset, through filters of a version; false if there are others by now.
+    /// Notes that an instance is sent events up to an offset, through filters of a version; false if the version is
+    /// outdated.
     pub(crate) fn send(&self, to: i64, version: u64) -> bool {
         let mut sent = self.sent.lock();
         let is_present = sent.version == version;
@@ -360,37 +361,37 @@ impl Subscription {
         is_present
     }
 
-    /// Deletes what is kept of it, if no instance is connected; false if one is.
+    /// Deletes the stored state, if no instance is connected; false if one is.
     ///
     /// # Errors
-    /// If it cannot be deleted; then it is as it was.
+    /// If it cannot be deleted; then nothing changes.
     pub(crate) fn forget(&self) -> Result<bool> {
         let mut state = self.state.lock();
         if state.handover.instances().next().is_some() {
             return Ok(false);
         }
-        if let Some(keeper) = &mut state.keeper {
-            keeper.delete()?;
+        if let Some(store) = &mut state.store {
+            store.delete()?;
         }
-        state.keeper = None;
+        state.store = None;
         Ok(true)
     }
 
     fn carry_out(&self, state: &mut State, effects: Vec<Effect>) {
         if effects.iter().any(|effect| matches!(effect, Effect::Assign { .. })) {
-            // Its number is kept before any instance learns it: no later one may be the same.
+            // The number is stored before any instance learns it, so that no later assignment has the same.
             state.is_dirty = true;
-            self.keep(state, Kept::Written);
+            self.keep(state, Durability::Written);
         }
         self.hand_out(state, effects);
     }
 
-    /// Has instances hear of what was decided.
+    /// Sends decisions to their sessions.
     fn hand_out(&self, state: &State, effects: Vec<Effect>) {
         for effect in effects {
             let (connection, control) = match effect {
                 Effect::Assign { connection, assignment, slices, offset, is_resumed, parts } => {
-                    // One that goes on was sent what is before.
+                    // An instance that resumes was sent everything before the offset.
                     let mut sent = self.sent.lock();
                     sent.to = sent.to.max(offset);
                     drop(sent);
@@ -408,8 +409,8 @@ impl Subscription {
         }
     }
 
-    fn keep(&self, state: &mut State, kept: Kept) {
-        if let Err(error) = state.keep(&self.settings.borrow(), kept) {
+    fn keep(&self, state: &mut State, durability: Durability) {
+        if let Err(error) = state.keep(&self.settings.borrow(), durability) {
             tracing::error!(
                 "how far consumer {} is cannot be kept: {error}; events are repeated after a restart",
                 OneLine(&self.name)
@@ -430,36 +431,36 @@ impl std::fmt::Debug for Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let settings = self.settings.borrow().clone();
-        if let Err(error) = self.state.get_mut().keep(&settings, Kept::Written) {
+        if let Err(error) = self.state.get_mut().keep(&settings, Durability::Written) {
             tracing::error!("how far consumer {} is cannot be kept: {error}", OneLine(&self.name));
         }
     }
 }
 
 impl State {
-    /// Has all slices go on at an offset; returns what instances are to hear of that once it counts.
+    /// Moves all slices to an offset; returns the messages to the instances, to be sent once it counts.
     ///
     /// # Errors
-    /// If it cannot be kept; then nothing has changed, and what was kept before is written again.
+    /// If it cannot be stored; then nothing has changed, and the earlier state is written again.
     fn reset(&mut self, offset: i64, now_ms: u64, settings: &Settings) -> Result<Vec<Effect>> {
         let (handover, diverged) = (self.handover.clone(), self.diverged);
         let effects = self.handover.reset(offset, now_ms);
         (self.is_dirty, self.diverged) = (true, None);
-        let kept = self.keep(settings, Kept::OnDisk);
+        let kept = self.keep(settings, Durability::OnDisk);
         if kept.is_err() {
             (self.handover, self.diverged) = (handover, diverged);
         }
         kept.map(|()| effects)
     }
 
-    fn keep(&mut self, settings: &Settings, kept: Kept) -> Result<()> {
-        let Some(keeper) = &mut self.keeper else { return Ok(()) };
+    fn keep(&mut self, settings: &Settings, durability: Durability) -> Result<()> {
+        let Some(store) = &mut self.store else { return Ok(()) };
         if !std::mem::take(&mut self.is_dirty) {
             return Ok(());
         }
         let bytes = written::encode(&self.handover, settings, &self.runs, self.diverged);
-        keeper.write(&bytes, kept == Kept::OnDisk).inspect_err(|_| self.is_dirty = true)?;
-        keeper.seek(self.handover.frontier());
+        store.write(&bytes, durability == Durability::OnDisk).inspect_err(|_| self.is_dirty = true)?;
+        store.seek(self.handover.frontier());
         Ok(())
     }
 }
@@ -470,8 +471,8 @@ mod tests {
     use super::*;
     use crate::filter::criteria;
     use crate::handover::Held;
-    use crate::kept::Syncing;
     use crate::resume::JournalId;
+    use crate::slot_file::Syncing;
 
     /// A journal with these runs, all of one epoch.
     fn view(epoch: i32, runs: &[(u64, i64)], end: i64) -> JournalView {
@@ -479,7 +480,7 @@ mod tests {
         JournalView { id: JournalId([1; 16]), epochs: runs.iter().map(run).collect(), start: 0, end }
     }
 
-    /// A disk in memory. What is to be on it can be looked at meanwhile, or fails.
+    /// A disk in memory. A test can look at what a sync makes durable, and have it fail.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<Contents>>);
 
@@ -508,10 +509,10 @@ mod tests {
         }
     }
 
-    impl Keeper for Disk {
+    impl SubscriptionStore for Disk {
         fn write(&mut self, bytes: &[u8], is_synced: bool) -> Result<()> {
             let mut contents = self.0.lock();
-            // Where a sync fails, it may be there all the same.
+            // A write whose sync fails may be there all the same.
             bytes.clone_into(&mut contents.kept);
             let on_sync = contents.on_sync.as_mut().filter(|_| is_synced);
             on_sync.map_or(Ok(()), |on_sync| on_sync())
@@ -538,10 +539,10 @@ mod tests {
         }
     }
 
-    /// A consumer of a journal of 100 events, and where it is kept.
+    /// A consumer of a journal of 100 events, and its store.
     fn on_disk() -> (Arc<Subscription>, Disk) {
         let disk = Disk::default();
-        let surroundings = Surroundings { keeper: Box::new(disk.clone()), clock: Box::new(|| 0) };
+        let surroundings = Surroundings { store: Box::new(disk.clone()), clock: Box::new(|| 0) };
         let restored = Restored::new(&view(0, &[(1, 0)], 100), 0, 7);
         (Arc::new(Subscription::new("analytics", restored, surroundings).unwrap()), disk)
     }
@@ -555,7 +556,7 @@ mod tests {
         subscription.join(Joining { connection: 0, name, attempt: None, pinned: None, held }).unwrap()
     }
 
-    /// The number of the assignment that one gets when it comes.
+    /// The number of the assignment that an instance gets when it joins.
     fn assigned(joined: &mut Joined) -> u64 {
         match joined.mailbox.try_recv() {
             Ok(Control::Assign { assignment, .. }) => assignment,
@@ -588,7 +589,7 @@ mod tests {
         let done = Done { assignment: assigned(&mut joined), offset: 40, finished: Vec::new() };
         subscription.done(joined.connection, &done);
         drop(subscription);
-        // A power cut has taken all behind 30; another run has appended others since.
+        // A power cut has erased everything behind 30; another run has appended other events since.
         let lost = Err(Refused::Diverged { at: 30 });
         let shorter = view(0, &[(1, 0), (2, 20), (3, 30)], 30);
         assert_eq!(open(&shorter).check(&shorter), lost);
@@ -601,7 +602,7 @@ mod tests {
             Err(Refused::Diverged { at: 60 }),
             "30 is not there to go on at"
         );
-        // Other settings are kept, and change nothing of that.
+        // Other settings are stored, and change nothing of that.
         subscription.set(|settings| settings.is_paused = true).unwrap();
         drop(subscription);
         let subscription = open(&longer);
@@ -613,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reset_decides_is_on_the_disk_before_an_instance_hears_of_it() {
+    fn what_a_reset_decides_is_on_the_disk_before_an_instance_receives_it() {
         let (subscription, disk) = on_disk();
         let mut joined = joined(&subscription);
         let before = assigned(&mut joined);
@@ -624,7 +625,7 @@ mod tests {
         let (meanwhile, heard) = (subscription.clone(), mailbox.clone());
         disk.on_sync(move || {
             assert!(heard.lock().try_recv().is_err(), "an instance hears of what is not on the disk");
-            assert!(meanwhile.send(60, 1), "what it has goes on");
+            assert!(meanwhile.send(60, 1), "what it has continues");
             Ok(())
         });
         subscription.reset(0).unwrap();
@@ -664,7 +665,7 @@ mod tests {
             assert!(fails(), "{change}");
             assert_eq!(seen(), (40, assignment, Settings::default()), "{change}");
             assert!(subscription.send(50, 0), "{change}: sessions go on");
-            // What is written next is what holds.
+            // The next write has the state that holds.
             subscription.tick();
             let kept = Restored::of(&disk.0.lock().kept, &view(0, &[(1, 0)], 100)).unwrap();
             assert_eq!((kept.handover.frontier(), kept.settings), (40, Settings::default()), "{change}");
@@ -673,7 +674,7 @@ mod tests {
         subscription.leave(joined.connection, false);
         assert!(subscription.forget().is_err());
         disk.is_sound();
-        // It is known still, and goes on.
+        // It is known still, and continues.
         assigned(&mut joined_as(&subscription, "one", None));
         assert_eq!(subscription.snapshot().offset, 40);
     }
@@ -715,7 +716,7 @@ mod tests {
         }
     }
 
-    /// A publisher may begin with a consumer anew while instances live: it was forgotten, or the directory is a copy of before it came.
+    /// A consumer may be new at its publisher while instances of it live: it was forgotten, or the directory is an older copy.
     #[test]
     fn what_was_done_before_a_consumer_was_new_again_is_of_no_assignment_of_now() {
         for is_copy in [false, true] {
@@ -757,7 +758,7 @@ mod tests {
         assert!(!subscription.send(80, 0), "it has not followed the change");
         assert!(subscription.send(80, 1));
         drop(subscription);
-        // That offsets were sent is forgotten; that one was named is not.
+        // The offset up to which events were sent is forgotten; the one that an answer has named is not.
         let again = open(0);
         assert_eq!(again.set_filter(None).unwrap(), 70);
         assert_eq!(again.set_filter(Some(filter.clone())).unwrap(), 70);

@@ -1,8 +1,8 @@
 //! Certificates and keys of both ends: given in memory, or in files that are read again when they change.
 //!
-//! A publisher looks at its files every second. What it finds there is checked before it counts, and what cannot be used leaves all
-//! as it was, said in the log. Connections that are there go on; new ones begin with what is there now. A consumer reads its
-//! files for each connection, by the same rule.
+//! A publisher looks at its files every second. New contents are checked before they count. If they cannot be used, the earlier
+//! ones stay, and the log says why. Existing connections continue, new ones use the new contents. A consumer reads its files for
+//! each connection, by the same rule.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
@@ -20,7 +20,7 @@ use tonic::transport::{ClientTlsConfig, Endpoint, Identity};
 
 use crate::error::causes;
 
-/// What HTTP/2 is called where protocols are chosen.
+/// The name of HTTP/2 in ALPN.
 const HTTP2: &[u8] = b"h2";
 
 /// Certificates or a key, in PEM.
@@ -30,7 +30,8 @@ pub(crate) enum Pem {
     File(PathBuf),
 }
 
-/// What changes with a file's contents: length, inode, and time of the last change in seconds and nanoseconds.
+/// The state of a file that changes with its contents: length, inode, and time of the last change in seconds and
+/// nanoseconds.
 type Fingerprint = (u64, u64, i64, i64);
 
 impl fmt::Debug for Pem {
@@ -68,7 +69,7 @@ impl Pem {
         key.map_err(|error| format!("a key cannot be read from {self}: {error}"))
     }
 
-    /// None for what is no file, or cannot be looked at.
+    /// Returns `None` for text, and for a file that cannot be looked at.
     fn fingerprint(&self) -> Option<Fingerprint> {
         let Pem::File(path) = self else { return None };
         let metadata = std::fs::metadata(path).ok()?;
@@ -85,7 +86,7 @@ impl fmt::Display for Pem {
     }
 }
 
-/// What a publisher shows, and of whom it wants certificates.
+/// The certificate of a publisher, and the authorities of client certificates that it wants.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerPem {
     pub(crate) certificate: Pem,
@@ -94,7 +95,7 @@ pub(crate) struct ServerPem {
 }
 
 impl ServerPem {
-    /// What sessions begin with, if the key fits its certificate.
+    /// Loads the TLS configuration, and checks that the key fits the certificate.
     fn load(&self) -> Result<Arc<ServerConfig>, String> {
         let provider = Arc::new(default_provider());
         let builder = ServerConfig::builder_with_provider(provider);
@@ -118,7 +119,7 @@ impl ServerPem {
     }
 }
 
-/// What a publisher's sessions begin with.
+/// The TLS configuration of a publisher, which follows its files.
 #[derive(Debug)]
 pub(crate) struct ServerTls {
     pem: ServerPem,
@@ -128,30 +129,30 @@ pub(crate) struct ServerTls {
 #[derive(Debug)]
 struct Now {
     config: Arc<ServerConfig>,
-    /// The files as they were read last, whether or not they could be used.
+    /// The files as they were last read, usable or not.
     read: [Option<Fingerprint>; 3],
-    /// And as they were at the last look.
+    /// The files as they were at the last look.
     seen: [Option<Fingerprint>; 3],
 }
 
 impl ServerTls {
-    /// Reads what there is.
+    /// Loads the configuration.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub(crate) fn new(pem: ServerPem) -> Result<ServerTls, String> {
         let read = pem.fingerprints();
         let now = Now { config: pem.load()?, read, seen: read };
         Ok(ServerTls { pem, now: Mutex::new(now) })
     }
 
-    /// For the next session.
+    /// Returns the configuration for the next connection.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         self.now.lock().config.clone()
     }
 
-    /// Reads the files again if they have changed, and have not since the look before: who changes a certificate changes its key
-    /// too. Sessions begin with what is there if it can be used, and with what was there before otherwise.
+    /// Reads the files again if they have changed, and did not change since the last look: a certificate and its key change one
+    /// after the other. If they can be used, new connections do; otherwise the earlier ones stay.
     pub(crate) fn look(&self) {
         let seen = self.pem.fingerprints();
         {
@@ -177,20 +178,20 @@ impl ServerTls {
     }
 }
 
-/// The configuration that a connection begins with, and the judge of the publisher's certificate.
+/// The configuration of a connection, and the verifier of the publisher's certificate.
 type Usable = (ClientTlsConfig, Arc<dyn ServerCertVerifier>);
 
-/// What a client shows, and whom it trusts.
+/// The certificate of a client, and the authorities that it trusts.
 #[derive(Clone, Default)]
 pub(crate) struct ClientTls {
     authorities: Vec<Pem>,
     identity: Option<(Pem, Pem)>,
-    /// What a connection was begun with last.
+    /// The configuration of the last connection.
     usable: Arc<Mutex<Option<Usable>>>,
 }
 
 impl fmt::Debug for ClientTls {
-    /// Without what was read, which has a key.
+    /// Leaves out what was read, which has a key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ClientTls { authorities, identity, .. } = self;
         f.debug_struct("ClientTls").field("authorities", authorities).field("identity", identity).finish()
@@ -207,10 +208,10 @@ impl ClientTls {
         ClientTls { identity: Some((certificate, key)), usable: Arc::default(), ..self }
     }
 
-    /// Has a connection be made with what there is now; with what was there for the one before, if that cannot be used.
+    /// Configures a connection with the present files. If they cannot be used, with those of the last connection.
     ///
     /// # Errors
-    /// Why nothing can be used.
+    /// The reason why no configuration can be used.
     pub(crate) fn of(&self, endpoint: &Endpoint) -> Result<Endpoint, String> {
         let with = |(config, verifier): Usable| {
             endpoint.clone().tls_config_with_verifier(config, verifier).map_err(|error| causes(&error))

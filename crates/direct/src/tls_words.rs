@@ -1,4 +1,4 @@
-//! Reasons why there is no TLS, in words with what to do: those of `mainstem-security`, which a broker has too.
+//! Messages for failed TLS connections, with what to do: those of `mainstem-security`, which a broker has too.
 
 use std::error::Error as StdError;
 use std::io;
@@ -7,7 +7,7 @@ use mainstem_lines::Sentence;
 use mainstem_security::tls::Refusal;
 use rustls::{AlertDescription, Error};
 
-/// Kafka's keys in the words for a broker, and the words here.
+/// Parts of a broker's messages that name Kafka's keys, each with its replacement here.
 const TRUST_STORE: [(&str, &str); 2] = [
     ("not in the trust store", "not among the trusted authorities"),
     (
@@ -16,14 +16,14 @@ const TRUST_STORE: [(&str, &str); 2] = [
     ),
 ];
 
-/// The error of TLS that something comes from, if both ends do not agree on TLS.
+/// Returns the TLS error among the causes of an error, if there is one.
 pub(crate) fn error_of_tls<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(of_tls) = error.downcast_ref() {
             return Some(of_tls);
         }
-        // The source of such an error is that of the inner one, which is to be looked at too.
+        // An I/O error's source is its inner error's source. The inner error itself has to be looked at too.
         next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(inner) => Some(inner),
             None => error.source(),
@@ -32,7 +32,7 @@ pub(crate) fn error_of_tls<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'
     None
 }
 
-/// The words of a consumer for an error of TLS; none for any other.
+/// Returns a consumer's message for an error of TLS; `None` for any other.
 pub(crate) fn words(error: &(dyn StdError + 'static)) -> Option<String> {
     let of_alert = || alert_of(error).map(Error::AlertReceived).map(|alert| of_consumer(&alert));
     error_of_tls(error).map(of_consumer).or_else(of_alert)
@@ -40,7 +40,7 @@ pub(crate) fn words(error: &(dyn StdError + 'static)) -> Option<String> {
 
 /// The words of rustls before the name of an alert.
 const ALERT: &str = "received fatal alert: ";
-/// Alerts by which a publisher says what it has against a client.
+/// Alerts with which a publisher refuses a client's certificate.
 const ALERTS: [AlertDescription; 10] = [
     AlertDescription::CertificateRequired,
     AlertDescription::NoCertificate,
@@ -54,7 +54,7 @@ const ALERTS: [AlertDescription; 10] = [
     AlertDescription::DecryptError,
 ];
 
-/// The alert that has ended a connection of HTTP/2, which keeps the text of an error alone.
+/// Returns the alert that has ended an HTTP/2 connection, which keeps only the text of an error.
 fn alert_of(error: &(dyn StdError + 'static)) -> Option<AlertDescription> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -68,7 +68,7 @@ fn alert_of(error: &(dyn StdError + 'static)) -> Option<AlertDescription> {
     None
 }
 
-/// The words of a consumer for it.
+/// Returns a consumer's message for an error of TLS.
 fn of_consumer(error: &Error) -> String {
     if let Some(refusal) = Refusal::of(error) {
         return of_refusal(refusal);
@@ -104,7 +104,7 @@ fn of_consumer(error: &Error) -> String {
     }
 }
 
-/// The words of a publisher for a handshake that has failed. It is to be asked on the thread on which the session has.
+/// Returns a publisher's message for a failed handshake. The call has to be on the thread of the handshake.
 pub(crate) fn of_publisher(error: &io::Error) -> String {
     let Some(of_tls) = error_of_tls(error) else { return Sentence(&error.to_string()).to_string() };
     if let Some(refusal) = Refusal::take(of_tls) {
@@ -121,7 +121,7 @@ pub(crate) fn of_publisher(error: &io::Error) -> String {
     }
 }
 
-/// A refusal in the words of this crate, which has no trust store.
+/// Rewrites a refusal for this crate, which has no trust store.
 fn of_refusal(refusal: &Refusal) -> String {
     let words = TRUST_STORE.iter().fold(refusal.to_string(), |words, (kafka, own)| words.replace(kafka, own));
     let words = words.replace("to ssl.truststore.*", "to them");

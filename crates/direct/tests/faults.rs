@@ -1,5 +1,5 @@
-//! Faults of the storage, one kind of call at a time, at each that opening a journal, appending to it and keeping a consumer make: what
-//! becomes of the action, and that nothing which was promised is lost by it. The table is a part of docs/faults.md.
+//! Faults of the storage in all calls of opening a journal, appending to it and storing a consumer: one kind of call at a time, at each
+//! place. A test checks the effect on the action, and that nothing that was promised is lost. The table is a part of docs/faults.md.
 //!
 //! This program's file calls are those of `testkit/interposed/calls.rs`.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
@@ -24,23 +24,23 @@ use table::{PATIENCE, check_words, directory, is_temporary};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// After so many calls that have failed, what has not ended is taken to wait.
+/// The number of failed calls after which an action that has not ended is taken to wait.
 const TRIES: u64 = 3;
 /// Three events of this size fill the smallest segment.
 const VALUE_BYTES: usize = 20_000;
 const IN_SEGMENT: usize = 3;
 const CONSUMER: &str = "analytics";
 
-/// A journal, and what was promised of it.
+/// A journal, and the promises about it.
 struct World {
     watched: Watched,
     directory: PathBuf,
     runtime: Runtime,
     journal: Option<Journal>,
     local: Option<LocalAdmin>,
-    /// Values of all events whose append has returned an offset, by that.
+    /// Values of all events whose append has returned an offset, by that offset.
     values: BTreeMap<i64, String>,
-    /// Values that may be there or not: their sync has failed.
+    /// Values that may or may not be in the journal: their sync has failed.
     unknown: BTreeSet<String>,
     attempts: usize,
     /// The position of the consumer, if there is one.
@@ -77,7 +77,7 @@ impl World {
         Ok(())
     }
 
-    /// A journal that could not be opened is not at work.
+    /// Checks that a journal that could not be opened has no thread.
     fn check_no_thread(&self) {
         let name = format!("direct-{}\n", self.directory.file_name().unwrap().display());
         let is_there = || {
@@ -85,7 +85,7 @@ impl World {
             tasks.any(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|one| one == name))
         };
         let deadline = Instant::now() + PATIENCE / 2;
-        // That of the journal before may be listed for a moment after its end.
+        // The thread of the journal before may be listed for a moment after its end.
         while is_there() {
             assert!(Instant::now() < deadline, "a thread of it is left");
             std::thread::sleep(Duration::from_millis(5));
@@ -140,7 +140,7 @@ impl World {
         self.values.insert(offset, value);
     }
 
-    /// Has a consumer whose file is empty, as one that died before it wrote to it.
+    /// Makes a consumer with an empty file, as a process leaves it that died before its first write.
     fn begin_consumer(&mut self) {
         let folder = self.directory.join("subscriptions");
         fs::create_dir(&folder).unwrap();
@@ -178,7 +178,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes the journal look as one of a boot that is over. No process has it open.
+    /// Makes the journal look as after a restart of the machine. No process has it open.
     fn forget_boot(&mut self) {
         self.close();
         let control = fs::File::options().write(true).open(self.directory.join("queue.control")).unwrap();
@@ -201,7 +201,7 @@ impl World {
         assert_eq!(reader.position(), queue.ends().next);
     }
 
-    /// All that was promised is there, for this process, for one that reads the queue now, and for one that looks at its files.
+    /// Checks that all that was promised is there: for this process, for a reader of the queue, and in the files.
     fn check(&self) {
         if let Some(journal) = &self.journal {
             self.read(journal.queue());
@@ -212,7 +212,7 @@ impl World {
         assert!(found.is_sound(), "{:?}", found.all_faults().collect::<Vec<_>>());
     }
 
-    /// Checks that what was promised outlives the process, and the next start of the machine; then all is as if nothing had been.
+    /// Checks that all that was promised outlives the process and a restart of the machine; then opens the journal again.
     fn check_later(&mut self, has_failed: bool) {
         self.check();
         self.close();
@@ -306,11 +306,11 @@ fn with_consumer(world: &mut World) {
     world.close();
     world.begin_consumer();
     world.open_local().unwrap();
-    // What was kept before is there still.
+    // The earlier state is stored still.
     world.reset_to(1).unwrap();
 }
 
-/// Appends while calls fail. Returns whether it has waited for the fault to be over.
+/// Appends while calls fail. Returns true beside the result if it has waited for the end of the fault.
 fn append(world: &mut World) -> (Result<()>, bool) {
     let value = world.value();
     let appending = world.begin_append(&value);
@@ -360,7 +360,7 @@ impl table::Action for Action {
                 check_words(&error, &seen);
                 match (self.act)(&mut world) {
                     Ok(()) => "refused",
-                    Err(error) if is_temporary(fault) && !is_sync => panic!("it goes on failing: {error}"),
+                    Err(error) if is_temporary(fault) && !is_sync => panic!("it still fails: {error}"),
                     Err(_) => "fails for good",
                 }
             }
@@ -374,8 +374,8 @@ impl table::Action for Action {
 fn each_fault_at_each_call_of_each_action_has_its_effect_and_takes_nothing() {
     let table = table::table(&ACTIONS);
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/faults.md");
-    // The thread of a journal makes its calls when it comes to it: on a busy machine a cell may have an effect more or less. What was
-    // promised holds in each of them.
+    // The thread of a journal makes its calls in its own time. On a busy machine a cell may have an effect more or less; in each of
+    // them the promises hold.
     if std::env::var_os("UPDATE_DOCS").is_some() {
         mainstem_testkit::document_part(&document, "direct", &table);
     }

@@ -1,9 +1,9 @@
-//! A publisher whose machine loses its power, again and again: what a consumer has seen is still there.
+//! A publisher whose machine loses its power, again and again: events that a consumer has seen are still there.
 //!
-//! The publisher is a process of this program, in which [`fdatasync`] and [`fsync`] keep a copy of what they were asked to have on
-//! the disk. It is killed, and its directory becomes what a disk may have after that: of each page the copy or what was written
-//! since, torn between sectors, and of names those that their directory was synced with, others or not. `TEST_DIRECT_POWER_CUTS`
-//! says how often, 12 by default.
+//! The publisher is a process of this program, in which [`fdatasync`] and [`fsync`] keep a copy of what they make durable. It is
+//! killed, and its directory becomes one that a disk may have after a power cut. Each page is the copy or what was written since,
+//! torn between sectors. Names are those that their directory was synced with; later ones may be there or not.
+//! `TEST_DIRECT_POWER_CUTS` sets the number of power cuts, 12 by default.
 #![allow(unsafe_code, clippy::unwrap_used, clippy::print_stderr)]
 
 #[path = "it/support/mod.rs"]
@@ -29,13 +29,13 @@ use support::records;
 
 const ROLE: &str = "TEST_DIRECT_POWER_ROLE";
 const ADDRESS: &str = "TEST_DIRECT_POWER_ADDRESS";
-/// With it, syncs take so many milliseconds.
+/// With it, each sync takes so many milliseconds.
 const SLOW: &str = "TEST_DIRECT_POWER_SLOW_MS";
 const CUTS: u64 = 12;
 const JOURNAL: &str = "cart";
-/// Copies of what is on the disk, by file.
+/// The folder with copies of what is on disk, by file.
 const DISK: &str = "disk";
-/// Appends at one time.
+/// The number of concurrent appends.
 const TASKS: u32 = 20;
 const PAGE: usize = 4_096;
 const SECTOR: usize = 512;
@@ -43,13 +43,13 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 static SYNCING: Mutex<()> = Mutex::new(());
 
-/// In place of the C library's.
+/// Replaces the C library's.
 #[unsafe(no_mangle)]
 extern "C" fn fdatasync(fd: c_int) -> c_int {
     sync(fd)
 }
 
-/// In place of the C library's.
+/// Replaces the C library's.
 #[unsafe(no_mangle)]
 extern "C" fn fsync(fd: c_int) -> c_int {
     sync(fd)
@@ -63,14 +63,14 @@ fn sync(fd: c_int) -> c_int {
     }
     let _turn = SYNCING.lock().unwrap();
     let path = fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
-    // Before the sync, so that it is on the disk behind it.
+    // The copy is made before the sync, so that after it the copy is complete.
     let copy = Path::new(DISK).join("new");
     if path.is_dir() {
         let names: String =
             files(&path).into_iter().map(|name| format!("{} {name}\n", id(&path.join(&name)))).collect();
         fs::write(&copy, names).unwrap();
     } else {
-        // By the descriptor: its name may be another one's by now.
+        // By the descriptor: another file may have its name by now.
         fs::copy(format!("/proc/self/fd/{fd}"), &copy).unwrap();
     }
     let id = id(Path::new(&format!("/proc/self/fd/{fd}")));
@@ -89,7 +89,7 @@ fn done(is_done: bool) -> c_int {
     if is_done { 0 } else { -1 }
 }
 
-/// Which file it is, whatever it is called.
+/// The inode of a file and its time of birth, which identify it under any name.
 fn id(path: &Path) -> String {
     let metadata = fs::metadata(path).unwrap();
     let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
@@ -103,7 +103,7 @@ fn files(directory: &Path) -> Vec<String> {
     files.map(|entry| entry.file_name().into_string().unwrap()).collect()
 }
 
-/// What the processes of the tests run; nothing in a test itself.
+/// The body of the processes that the tests start; nothing in a test itself.
 #[test]
 fn role() {
     let Some((role, address, runtime)) = support::role(ROLE, ADDRESS) else { return };
@@ -118,12 +118,12 @@ async fn publish(address: &str, visibility: Visibility) {
     let options = JournalOptions::new().queue(|queue| queue.segment_bytes(64 << 10)).visibility(visibility);
     let journal = options.open(JOURNAL).unwrap();
     let _serving = Publisher::new().stream(&journal).start(address).await.unwrap();
-    // The machine that this is written to keeps its power.
+    // This file is on the machine of the test, which keeps its power.
     let acked = File::options().create(true).append(true).open("acked").unwrap();
     let run = std::process::id();
     let append = async |task: u32| {
         for number in 0.. {
-            // No two events are alike: one that took another's offset is seen.
+            // All events differ, so that one that has taken another's offset is noticed.
             let value = format!("{run}/{task}/{number}");
             let offset = journal.append(format!("{task}"), &value).await.unwrap();
             (&acked).write_all(format!("{offset} {value}\n").as_bytes()).unwrap();
@@ -159,7 +159,7 @@ async fn consume(address: &str) {
     }
 }
 
-/// A process, which is killed when it is dropped.
+/// A process that is killed when this is dropped.
 struct Process(Child);
 
 impl Process {
@@ -197,7 +197,7 @@ impl Dice {
     }
 }
 
-/// Makes of a directory, and those in it, what a disk may have of them.
+/// Turns a directory, and those in it, into what a disk may have of them.
 fn cut_the_power(directory: &Path, disk: &Path, dice: &mut Dice) {
     for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
         if entry.file_type().unwrap().is_dir() {
@@ -206,17 +206,17 @@ fn cut_the_power(directory: &Path, disk: &Path, dice: &mut Dice) {
     }
     let present: BTreeMap<String, String> =
         files(directory).into_iter().map(|name| (id(&directory.join(&name)), name)).collect();
-    // Without a sync, the directory may be as it was made: empty.
+    // Without a sync the directory may be as it was made: empty.
     let synced = fs::read_to_string(disk.join(id(directory))).unwrap_or_default();
     let mut names: BTreeMap<&str, &str> = synced.lines().map(|line| line.split_once(' ').unwrap()).collect();
     for (id, name) in &present {
         if names.get(id.as_str()) != Some(&name.as_str()) && dice.below(2) == 0 {
-            // Made or renamed since, and that came to the disk.
+            // The file was made or renamed since, and the name came to the disk.
             names.retain(|_, other| *other != name.as_str());
             names.insert(id, name);
         }
     }
-    // A removal may be there, or not.
+    // A removal may have come to the disk or not.
     names.retain(|id, _| present.contains_key(*id) || (disk.join(id).exists() && dice.below(2) == 0));
     let contents: Vec<(PathBuf, Vec<u8>)> = names
         .iter()
@@ -235,7 +235,7 @@ fn cut_the_power(directory: &Path, disk: &Path, dice: &mut Dice) {
     }
 }
 
-/// Of each sector what was synced, or what was written since.
+/// Takes of each sector either what was synced or what was written since.
 fn mixed(mut on_disk: Vec<u8>, written: &[u8], dice: &mut Dice) -> Vec<u8> {
     if on_disk.len() < written.len() && dice.below(2) == 0 {
         on_disk.resize(written.len(), 0);
@@ -256,16 +256,16 @@ fn mixed(mut on_disk: Vec<u8>, written: &[u8], dice: &mut Dice) -> Vec<u8> {
     on_disk
 }
 
-/// As after a start of the machine.
+/// Makes the journal look as after a restart of the machine.
 fn forget_boot(journal: &Path) {
     let control = File::options().write(true).open(journal.join("queue.control"));
-    // It may not have come to the disk.
+    // The file may not have come to the disk.
     if let Ok(control) = control {
         control.write_all_at(&[7; 16], 512).unwrap();
     }
 }
 
-/// A line each: offset, value.
+/// Reads the lines of a file, each with an offset and a value.
 fn lines(path: &Path) -> Vec<(i64, String)> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let words = text.lines().map(|line| line.split_once(' ').unwrap());
@@ -286,12 +286,12 @@ fn missing(seen: &[(i64, String)], events: &BTreeMap<i64, String>) -> Vec<(i64, 
     seen.iter().filter(|(offset, value)| events.get(offset) != Some(value)).cloned().collect()
 }
 
-/// How long the list of handled events is.
+/// The length of the list of handled events, in bytes.
 fn handled_bytes(directory: &Path) -> u64 {
     fs::metadata(directory.join("handled")).map_or(0, |metadata| metadata.len())
 }
 
-/// Waits until that is longer.
+/// Waits until the list is longer.
 fn handle_more(directory: &Path, than_bytes: u64) {
     let deadline = Instant::now() + DEADLINE;
     while handled_bytes(directory) <= than_bytes {
@@ -326,7 +326,7 @@ fn no_power_cut_takes_back_what_a_consumer_has_seen() {
         let written = events(&journal).len();
         cut_the_power(&journal, &disk, dice);
         forget_boot(&journal);
-        // What the next publisher finds; what was on the disk is there for good.
+        // The next publisher finds this; it becomes what is on disk.
         let events = events(&journal);
         lost += written - events.len();
         for (path, what) in [("acked", "it was acknowledged"), ("handled", "a consumer has handled it")] {
@@ -341,7 +341,7 @@ fn no_power_cut_takes_back_what_a_consumer_has_seen() {
     eprintln!("{lost} events were written and not on the disk");
 }
 
-/// All that is there now is on the disk.
+/// Makes all present files durable.
 fn keep(directory: &Path, disk: &Path) {
     for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
         match entry.file_type().unwrap().is_dir() {
@@ -353,7 +353,7 @@ fn keep(directory: &Path, disk: &Path) {
     fs::write(disk.join(id(directory)), names.collect::<String>()).unwrap();
 }
 
-/// That the test above can fail: what is shown before it is synced is taken back, and the consumer stops.
+/// The test above can fail: events that are shown before they are synced are lost, and the consumer stops.
 #[test]
 fn where_events_are_shown_before_they_are_synced_a_power_cut_ends_the_consumer() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The syncs that are asked of the disk: appends at one time share syncs, after one that has failed there is no append any more, and one that
-//! could not be made is made later.
+//! The syncs of a journal: concurrent appends share them; after one that has failed no append succeeds; one that could not be made is made
+//! later.
 //!
 //! This program's file calls are those of `testkit/interposed/calls.rs`.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
@@ -28,7 +28,7 @@ fn watched() -> (tempfile::TempDir, Watched, PathBuf) {
     (dir, Watched::new(&root), root.join(STREAM))
 }
 
-/// Has all calls of a place fail.
+/// Makes all calls of a place fail.
 fn fail(watched: &Watched, place: Place, errno: i32) {
     watched.begin(Some(Fault { place, nth: 1, lasts: true, errno }));
 }
@@ -45,7 +45,7 @@ async fn appends_at_one_time_share_syncs() {
     offsets.sort_unstable();
     assert_eq!(offsets, (0..APPENDS as i64).collect::<Vec<_>>());
     let syncs = watched.counts()[&SYNCS];
-    // Two, where all are made during the first one.
+    // Two syncs, if all appends come during the first one.
     assert!((1..=APPENDS / 10).contains(&syncs), "{syncs} syncs of {APPENDS} appends");
 }
 
@@ -67,12 +67,12 @@ async fn after_a_failed_sync_appends_fail_for_good_and_streams_go_on() {
         let error = outcome.unwrap_err();
         assert!(matches!(error, DirectError::Io { .. }) && error.to_string().contains("syncing"), "{error}");
     }
-    // The next sync would succeed, and say nothing of what the one before has lost.
+    // The next sync would succeed, and report nothing of what the one before has lost.
     for _ in 0..3 {
         assert!(journal.append("key", "refused").await.is_err());
     }
     assert_eq!(journal.end(), 3);
-    // Who reads is served on, and so is who comes, and what is done is kept.
+    // Readers are still served, new ones too, and positions are stored.
     let mut other = Reader::new(ConsumerConfig::new(address(serving.address()), STREAM, "other"));
     assert_eq!(other.read(3).await, reader.events);
     let at = serving.address();
@@ -84,7 +84,7 @@ async fn after_a_failed_sync_appends_fail_for_good_and_streams_go_on() {
     let pause = Action::Pause(proto::Pause {});
     assert!(admin(at).await.manage(STREAM, "analytics", pause).await.unwrap().unwrap().paused);
     assert_eq!((reader.others, other.others), (vec![], vec![]));
-    // A start does not make it good: the machine's memory may have what the disk has not.
+    // A restart does not repair it: the page cache may have what the disk has not.
     serving.stop().await.unwrap();
     drop((reader.consumer, other.consumer, journal));
     let is_refused = || {
@@ -99,7 +99,7 @@ async fn an_append_waits_for_a_sync_that_cannot_be_made_for_want_of_descriptors(
     let (_dir, watched, directory) = watched();
     let journal = open(&directory);
     journal.append("key", "0").await.unwrap();
-    // As where a process has no descriptor left.
+    // As in a process without a free descriptor.
     fail(&watched, Place { call: Call::Open, class: Class::Segment }, libc::EMFILE);
     let waiting = (1..3).map(|_| {
         let journal = journal.clone();
@@ -116,7 +116,7 @@ async fn an_append_waits_for_a_sync_that_cannot_be_made_for_want_of_descriptors(
     }
     offsets.sort_unstable();
     assert_eq!((offsets, journal.end()), (vec![1, 2], 3));
-    assert_eq!(journal.append("key", "goes on").await.unwrap(), 3);
+    assert_eq!(journal.append("key", "continues").await.unwrap(), 3);
     // Nothing is kept of it.
     drop(journal);
     assert_eq!(open(&directory).end(), 4);

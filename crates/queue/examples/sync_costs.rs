@@ -1,5 +1,5 @@
-//! What a sync of an embedded queue costs: with segments that were allocated, with such that were written ahead with zeros, and with
-//! such that are on the disk besides. `cargo run --release -p mainstem-queue --example sync_costs -- DIR`
+//! The cost of a sync of an embedded queue: with allocated segments, with segments that were written ahead with zeros, and with such
+//! that are also on disk. `cargo run --release -p mainstem-queue --example sync_costs -- DIR`
 
 #![allow(clippy::print_stdout, reason = "a program that prints what it measured")]
 
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Of a queue whose open segment is the second one: that is the first which can have been prepared.
+/// Measures a queue whose open segment is the second one, the first that can have been prepared.
 fn measure(directory: &Path, prepared: bool) -> Result<[Duration; 2], QueueError> {
     let queue: Queue = Options::new().segment_bytes(4 << 20).open(directory)?;
     queue.append("synced, so that what is prepared is synced too")?;

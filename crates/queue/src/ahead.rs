@@ -1,8 +1,8 @@
-//! What comes next, made ready ahead of the one that appends: pages of the open segment, and the files of the next one.
+//! Work ahead of the appenders: makes pages of the open segment present, and the files of the next one.
 //!
 //! The next segment's files are made under the names `log.spare`, `index.spare` and `timeindex.spare`, allocated and written with
-//! zeros; the one that rolls renames them. Where there are none, or the rename fails, it makes its own, so that nothing depends on
-//! this thread: without it an append that needs a page or a segment takes the time for it.
+//! zeros. The appender that rolls renames them. If there are none, or the rename fails, it makes its own. So nothing depends on
+//! this thread: without it, an append that needs a page or a segment takes the time for it.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,27 +24,27 @@ use crate::options::RESIDENT_BYTES;
 use crate::queue::Inner;
 use crate::segment;
 
-/// Pages are made present up to here behind what is published; at half of it the appender asks for more.
+/// Pages are made present this far behind the published end. At half of it the appender asks for more.
 pub(crate) const AHEAD_BYTES: usize = 2 << 20;
-/// What is not kept resident is given back when it has become this part of what is.
+/// Pages are given back when those beyond the resident ones have become this part of them.
 const FORGET_PART: usize = 4;
-/// Between two pieces the thread rests for so long while there is time: where no core is free one that spins has lost its core for a
-/// piece, not for all of them.
+/// The pause between two pieces while there is time. If no core is free, a spinning process loses its core for one piece, not for
+/// all of them.
 const REST: Duration = Duration::from_millis(1);
-/// How often it is looked when nothing asks: appenders of other processes may have rolled.
+/// The interval of checks when no appender asks: appenders of other processes may have rolled.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What the appenders of one process and the thread that works ahead of them share.
+/// The state that the appenders of one process and the thread that works ahead of them share.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// What was written longer ago than this is not kept resident by appenders.
+    /// Appenders keep so many bytes of what they wrote last resident.
     resident_bytes: usize,
     segments: Mutex<Vec<Present>>,
     worker: Mutex<Option<Thread>>,
     is_working: AtomicBool,
 }
 
-/// How much of a mapping of the open segment is present in this process.
+/// The pages of a mapping of the open segment that are present in this process.
 #[derive(Debug, Clone)]
 pub(crate) struct Present {
     pub(crate) roll: u32,
@@ -65,12 +65,12 @@ impl Default for Ahead {
 }
 
 impl Ahead {
-    /// Has appenders keep so many bytes resident of what was written last.
+    /// Sets how many bytes of what was written last appenders keep resident.
     pub(crate) fn keep_resident(&mut self, bytes: usize) {
         self.resident_bytes = bytes;
     }
 
-    /// Gives pages of a mapping back that lie far behind `position`.
+    /// Gives back pages of a mapping that lie far behind `position`.
     pub(crate) fn forget(&self, pages: &Pages, forgotten_to: &AtomicUsize, position: usize) {
         let from = forgotten_to.load(Ordering::Relaxed);
         // Whole pieces: a page that one call ends in would be left by the next one.
@@ -81,7 +81,7 @@ impl Ahead {
         }
     }
 
-    /// Notes a mapping that is appended through, for as long as it lives.
+    /// Adds a mapping to which this process appends, for as long as it lives.
     pub(crate) fn watch(&self, present: Present) {
         if !present.pages.is_mapped() {
             return;
@@ -91,7 +91,7 @@ impl Ahead {
         segments.push(present);
     }
 
-    /// Has the thread look at once, if there is one.
+    /// Wakes the thread, if there is one.
     pub(crate) fn ask(&self) {
         if self.is_working.load(Ordering::Relaxed)
             && let Some(worker) = &*self.worker.lock()
@@ -100,14 +100,14 @@ impl Ahead {
         }
     }
 
-    /// Makes a piece of pages behind what is published present. Returns how many bytes behind it are present then, where there are
-    /// least; `None` if there was nothing to do.
+    /// Makes a piece of pages behind the published end present. Returns the number of present bytes behind it, the smallest of all
+    /// mappings; `None` if there was nothing to do.
     fn populate(&self, roll: u32, published: usize) -> Option<usize> {
         let segments: Vec<Present> =
             self.segments.lock().iter().filter(|segment| segment.roll == roll).cloned().collect();
         let mut least = None;
         for segment in segments {
-            // Of an appender that waits for its turn too, while others append.
+            // Also for an appender that waits for its turn while others append.
             self.forget(&segment.pages, &segment.forgotten_to, published);
             let from = segment.to.load(Ordering::Relaxed).max(published);
             if from >= published + AHEAD_BYTES {
@@ -183,43 +183,43 @@ impl Worker {
         }
     }
 
-    /// Makes pages behind what is published present, until there are enough. Rests in between unless appenders need pages faster than
-    /// that makes them.
+    /// Makes pages behind the published end present, until there are enough. It pauses between pieces unless appenders use pages
+    /// faster.
     fn populate(&self) {
-        let mut rests = true;
+        let mut is_paced = true;
         while !self.is_over.load(Ordering::Relaxed) {
             let end = self.control.end();
             let Some(ahead) = self.control.ahead.populate(end.roll, end.bytes as usize) else { return };
-            if rests && ahead > AHEAD_BYTES / 4 {
+            if is_paced && ahead > AHEAD_BYTES / 4 {
                 thread::sleep(REST);
                 let now = self.control.end();
                 let appended = now.bytes.saturating_sub(end.bytes) as usize;
-                rests = now.roll == end.roll && appended <= PIECE_BYTES / 2;
+                is_paced = now.roll == end.roll && appended <= PIECE_BYTES / 2;
             }
         }
     }
 
-    /// Makes the files of the next segment, unless they are there or another process is at it. What fails is left to the appender,
-    /// who says why.
-    fn prepare_spare(&self, rests: bool) {
+    /// Makes the files of the next segment, unless they exist or another process makes them. After a failure the appender makes
+    /// its own, and reports the error.
+    fn prepare_spare(&self, is_paced: bool) {
         let [log, ..] = spares(&self.directory);
         if log.exists() || !self.lock.try_lock(lock_bytes::PREPARING, Kind::Exclusive).unwrap_or(false) {
             return;
         }
-        if !log.exists() && self.make_spare(rests).is_err() {
+        if !log.exists() && self.make_spare(is_paced).is_err() {
             spares(&self.directory).iter().for_each(|path| drop(fs::remove_file(path)));
         }
         let _ = self.lock.unlock(lock_bytes::PREPARING);
     }
 
-    fn make_spare(&self, rests: bool) -> io::Result<()> {
+    fn make_spare(&self, is_paced: bool) -> io::Result<()> {
         let is_synced = self.control.synced_end().load(Ordering::Relaxed) > 0;
-        // The log last: it says that all three are there.
+        // The log last: its name means that all three exist.
         for (path, bytes) in spares(&self.directory).iter().zip(sizes(self.segment_bytes)).rev() {
             let made = path.with_extension("made");
             let file = File::options().create(true).truncate(true).read(true).write(true).open(&made)?;
             segment::allocate(&file, bytes)?;
-            self.write_zeros(&file, bytes, rests)?;
+            self.write_zeros(&file, bytes, is_paced)?;
             if is_synced {
                 file.sync_all()?;
             }
@@ -228,9 +228,9 @@ impl Worker {
         Ok(())
     }
 
-    /// In pieces. With rests between them, if wanted, until appenders are half through the open segment: one that has to share its core
-    /// with this thread then never waits for long.
-    fn write_zeros(&self, file: &File, bytes: u64, rests: bool) -> io::Result<()> {
+    /// Writes in pieces. If `is_paced`, it pauses between them until appenders are half through the open segment, so that a process
+    /// that shares its core with this thread never waits for long.
+    fn write_zeros(&self, file: &File, bytes: u64, is_paced: bool) -> io::Result<()> {
         let zeros = vec![0; PIECE_BYTES];
         let mut at = 0;
         while at < bytes && !self.is_over.load(Ordering::Relaxed) {
@@ -239,7 +239,7 @@ impl Worker {
             at += count;
             self.populate();
             let is_early = u64::from(self.control.end().bytes) < self.segment_bytes / 2;
-            if rests && at < bytes && is_early {
+            if is_paced && at < bytes && is_early {
                 thread::sleep(REST);
             }
         }
@@ -256,8 +256,8 @@ fn spares(directory: &Path) -> [PathBuf; 3] {
     ["log", "index", "timeindex"].map(|extension| directory.join(format!("{extension}.spare")))
 }
 
-/// Gives prepared files their names. Returns false if there are none, or not of the right size; then nothing is left of them that
-/// a segment could be taken for. For the holder of the lock.
+/// Renames the prepared files. Returns false if there are none, or not of the right size; then no file is left that could be
+/// taken for one of a segment. For the holder of the lock.
 pub(crate) fn take_spare(directory: &Path, base: i64, segment_bytes: u64) -> bool {
     let paths = spares(directory);
     // It is made last.
@@ -265,13 +265,13 @@ pub(crate) fn take_spare(directory: &Path, base: i64, segment_bytes: u64) -> boo
         return false;
     }
     let sized = paths.iter().zip(segment::sizes(segment_bytes));
-    // The log last: a segment whose log is there is there.
+    // The log last: a segment exists once its log does.
     let is_taken = sized.rev().all(|(spare, (extension, bytes))| {
         fs::metadata(spare).is_ok_and(|file| file.len() == bytes)
             && fs::rename(spare, segment::path(directory, base, extension)).is_ok()
     });
     if !is_taken {
-        // Of one that died between two names, perhaps; the thread makes them anew.
+        // A process may have died between two renames. The thread makes the files again.
         paths.iter().for_each(|path| drop(fs::remove_file(path)));
     }
     is_taken
@@ -284,7 +284,7 @@ mod tests {
 
     use crate::Queue;
 
-    /// How often this thread has waited for the kernel to find a page, or had it make pages present.
+    /// The number of page faults of this thread, and of pages that it had made present.
     fn page_faults() -> i64 {
         // SAFETY: all bytes zero is such a structure, and the call writes one.
         unsafe {

@@ -18,7 +18,7 @@ pub struct Appender {
     mode: Mode,
     builder: BatchBuilder,
     encoded: Vec<u8>,
-    /// The place of a reservation, and its bytes, until that is dropped. One that is leaked is taken back by the next call.
+    /// The place of a reservation and its bytes, until that is dropped. The next call clears one that was leaked.
     reserved: Option<(Place, usize)>,
 }
 
@@ -48,11 +48,11 @@ impl Shared {
     pub(crate) fn new(inner: &Arc<Inner>) -> Result<Shared> {
         inner.check_writable()?;
         let slot = Slot::claim(&inner.directory, &inner.control)?;
-        let acquired = slot.acquire(&inner.control, inner.options.writer_patience)?;
-        // What another one leaves when it dies between two appends is found by no other: an exclusive appender has no word
-        // in the lock.
+        let acquired = slot.acquire(&inner.control, inner.options.lock_timeout)?;
+        // Only this one finds what another appender leaves when it dies between two appends: an exclusive appender has no
+        // word in the lock.
         let repaired = repaired(inner);
-        debug_assert!(matches!(acquired, Acquired::InOrder | Acquired::FromTheDead));
+        debug_assert!(matches!(acquired, Acquired::InOrder | Acquired::FromDeadHolder));
         let writer = repaired.inspect_err(|_| slot.abandon(&inner.control))?;
         slot.release(&inner.control);
         Ok(Shared { inner: Arc::clone(inner), slot, writer })
@@ -79,7 +79,7 @@ impl Shared {
     }
 
     pub(crate) fn lock(&mut self) -> Result<()> {
-        let acquired = self.slot.acquire(&self.inner.control, self.inner.options.writer_patience)?;
+        let acquired = self.slot.acquire(&self.inner.control, self.inner.options.lock_timeout)?;
         self.locked(acquired)
     }
 
@@ -97,7 +97,7 @@ impl Shared {
 
     fn locked(&mut self, acquired: Acquired) -> Result<()> {
         match acquired {
-            Acquired::FromTheDead => {
+            Acquired::FromDeadHolder => {
                 self.writer.repair().inspect_err(|_| self.slot.abandon(&self.inner.control))
             }
             Acquired::InOrder => Ok(()),
@@ -109,7 +109,7 @@ impl Shared {
     }
 }
 
-/// A writer over what a dead one may have left, for the holder of the lock.
+/// Makes a writer, for the holder of the lock, after clearing what a dead one may have left.
 fn repaired(inner: &Arc<Inner>) -> Result<Writer> {
     Writer::repaired(inner.directory.clone(), Arc::clone(&inner.control), inner.rules)
 }
@@ -129,7 +129,7 @@ impl Appender {
             return Err(QueueError::Busy { path: inner.directory.clone(), reason: reason.to_owned() });
         }
         let writer = repaired(inner)?.alone();
-        // A holder that died with it is no more: no other process can have it.
+        // A lock holder must be dead: no other process can have the queue open for appending.
         inner.control.lock().store(0, std::sync::atomic::Ordering::Relaxed);
         Ok(Appender::of(Mode::Exclusive(Exclusive { inner: Arc::clone(inner), lock, writer })))
     }
@@ -138,15 +138,15 @@ impl Appender {
         Appender { mode, builder: BatchBuilder::new(options()), encoded: Vec::new(), reserved: None }
     }
 
-    /// Appends a message without key and headers, with the time of now; returns its offset.
+    /// Appends a message without key and headers, with the present time; returns its offset.
     ///
     /// # Errors
-    /// See [`QueueError`]; then it is not in the queue. So for all that follow.
+    /// See [`QueueError`]; then it is not in the queue. This holds for all methods below.
     pub fn append(&mut self, value: impl AsRef<[u8]>) -> Result<i64> {
         self.append_with(None, value.as_ref(), &[], None)
     }
 
-    /// Appends a message. `timestamp` is in ms since 1970; without one it is now.
+    /// Appends a message. `timestamp` is in ms since 1970, by default the present time.
     ///
     /// # Errors
     /// As [`Appender::append`].
@@ -167,9 +167,9 @@ impl Appender {
         }
     }
 
-    /// Reserves the place of a message of `len` bytes, to be written where readers will find it.
-    /// [`Reservation::commit`] publishes it; without that, it never was. In shared mode all other appenders wait meanwhile: for one that
-    /// is leaked ([`std::mem::forget`]), until this appender is used again or dropped.
+    /// Reserves the place of a message of `len` bytes, to be written directly into the segment. [`Reservation::commit`] publishes it;
+    /// without that, readers never see it. In shared mode all other appenders wait meanwhile. If it is leaked ([`std::mem::forget`]),
+    /// they wait until this appender is used again or dropped.
     ///
     /// # Errors
     /// As [`Appender::append`].
@@ -196,13 +196,13 @@ impl Appender {
         }
     }
 
-    /// Collects messages into one batch, which has one CRC and is published at once by [`Messages::commit`].
+    /// Collects messages into one batch, which has one CRC and is published as a whole by [`Messages::commit`].
     pub fn batch(&mut self) -> Messages<'_> {
         self.builder.clear();
         Messages { appender: self }
     }
 
-    /// What appends under the lock, in this process.
+    /// Returns the shared appender, which takes the lock.
     pub(crate) fn as_shared(&mut self) -> Result<&mut Shared> {
         self.check_process()?;
         match &mut self.mode {
@@ -234,7 +234,7 @@ impl Appender {
         }
     }
 
-    /// Takes back what was reserved, if it is there still, and gives the lock back. In a child process it is the parent's, and stays.
+    /// Clears a reservation that was not committed, and releases the lock. In a child process it belongs to the parent, and stays.
     fn take_back(&mut self) {
         let reserved = self.reserved.take();
         if let Some((place, size)) = reserved.filter(|_| self.is_ours()) {
@@ -243,7 +243,7 @@ impl Appender {
         }
     }
 
-    /// Takes back a reservation that was leaked. A child process takes a slot of its own; an exclusive appender stays with the parent.
+    /// Clears a leaked reservation. A child process takes a slot of its own; an exclusive appender stays with the parent.
     fn check_process(&mut self) -> Result<()> {
         self.take_back();
         match &mut self.mode {
@@ -284,11 +284,11 @@ impl Appender {
 }
 
 fn options() -> BatchOptions {
-    // The epoch is stamped when the batch has its place.
+    // The writer stamps the epoch when it places the batch.
     BatchOptions { partition_leader_epoch: 0, ..BatchOptions::default() }
 }
 
-/// The place of one message, at first filled with zeros or anything else: all of it has to be written.
+/// The place of one message. At first it has zeros or any other bytes, so all of it has to be written.
 #[derive(Debug)]
 pub struct Reservation<'a> {
     appender: &'a mut Appender,
@@ -301,8 +301,8 @@ impl Reservation<'_> {
     /// Publishes the message; returns its offset.
     ///
     /// # Panics
-    /// In a process that serves queues ([`Queue::serve`](crate::Queue::serve)), if another process has cut the file that it was written
-    /// to; any other process such a cut ends by SIGBUS.
+    /// If this process serves queues ([`Queue::serve`](crate::Queue::serve)) and another process has cut the file of the place. Any
+    /// other process ends by SIGBUS after such a cut.
     pub fn commit(self) -> i64 {
         let finished = self.appender.writer().finish(&self.layout, self.place, self.timestamp);
         assert!(finished.is_ok(), "{finished:?}");
@@ -311,7 +311,7 @@ impl Reservation<'_> {
         self.place.offset
     }
 
-    /// Takes the message back, as dropping it does.
+    /// Discards the message, as dropping it does.
     pub fn roll_back(self) {}
 
     /// The bytes that the reservation takes in its segment.
@@ -361,15 +361,15 @@ pub struct Messages<'a> {
 }
 
 impl Messages<'_> {
-    /// Adds a message without key and headers, with the time of now.
+    /// Adds a message without key and headers, with the present time.
     ///
     /// # Errors
-    /// [`QueueError::Build`] if the batch cannot take it; those before it stay.
+    /// [`QueueError::Build`] if the batch cannot take it; the earlier messages stay.
     pub fn push(&mut self, value: impl AsRef<[u8]>) -> Result<()> {
         self.push_with(None, value.as_ref(), &[], None)
     }
 
-    /// Adds a message. `timestamp` is in ms since 1970; without one it is now.
+    /// Adds a message. `timestamp` is in ms since 1970, by default the present time.
     ///
     /// # Errors
     /// As [`Messages::push`].
@@ -384,7 +384,7 @@ impl Messages<'_> {
         Ok(self.appender.builder.append(timestamp, key, Some(value), headers)?)
     }
 
-    /// How many messages there are.
+    /// The number of messages.
     pub fn len(&self) -> usize {
         self.appender.builder.record_count() as usize
     }
@@ -397,7 +397,7 @@ impl Messages<'_> {
     /// Publishes all of them; returns the first one's offset.
     ///
     /// # Errors
-    /// [`QueueError::Build`] if there is none, and what [`Appender::append`] has; then none of them is in the queue.
+    /// [`QueueError::Build`] if there is none, or an error of [`Appender::append`]; then none of them is in the queue.
     pub fn commit(self) -> Result<i64> {
         self.appender.append_encoded()
     }
@@ -424,7 +424,7 @@ mod tests {
         appenders[1].append(None, b"2", &[], None).unwrap_err();
         Shared::new(inner).unwrap_err();
         std::fs::rename(&away, &log).unwrap();
-        assert_eq!(appenders[0].slot.acquire(&inner.control, None).unwrap(), Acquired::FromTheDead);
+        assert_eq!(appenders[0].slot.acquire(&inner.control, None).unwrap(), Acquired::FromDeadHolder);
         appenders[0].slot.abandon(&inner.control);
         assert_eq!(appenders[1].append(None, b"2", &[], None).unwrap(), 1);
     }

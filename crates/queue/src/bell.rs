@@ -1,9 +1,9 @@
-//! Wakes the tasks of any executor when something is published: one thread of a process sleeps on the queue's futex for all
-//! tailers that wait asynchronously, so that none of them keeps a thread of its own, and no executor's is kept asleep.
+//! Wakes the tasks of any executor when something is published. One thread of a process sleeps on the queue's futex for all tailers
+//! that wait asynchronously. So none of them needs a thread of its own, and no executor's thread is blocked.
 //!
-//! No wake-up is lost. A task registers what it has seen, then looks once more. The thread announces itself as a sleeper, looks at
-//! all that are registered, then sleeps: what is published after that look wakes it, what was published before is seen by that look
-//! or, if the task was not registered yet, by the task's own.
+//! No wake-up is lost. A task registers what it has seen, then looks once more. The thread announces that it sleeps, looks at all
+//! registered tasks, then sleeps. A publication after that look wakes it. An earlier one is seen by that look or, if the task was
+//! not registered yet, by the task's own.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
@@ -18,17 +18,17 @@ use rustix::thread::futex;
 use crate::byte_lock;
 use crate::control::Control;
 
-/// A queue that is open for reading alone cannot be asked to wake anyone.
+/// The interval of looks at a queue that is open read-only: no appender can be asked to wake this process.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Where the tasks of one process that wait for one queue are known.
+/// The tasks of one process that wait for one queue.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     ringer: Mutex<Option<Ringer>>,
     next_id: AtomicU64,
 }
 
-/// What a tailer has seen: it waits for an end beyond it.
+/// The end that a tailer has seen: it waits for a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) offset: i64,
@@ -46,12 +46,12 @@ impl Seen {
 }
 
 impl Bell {
-    /// A number for a tailer, under which its one waker is registered.
+    /// Returns a number for a tailer, under which its one waker is registered.
     pub(crate) fn new_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Has the waker called once something is published beyond what was seen. The caller looks once more afterwards.
+    /// Calls the waker once something is published beyond `seen`. The caller looks once more afterwards.
     pub(crate) fn register(
         &self,
         control: &Arc<Control>,
@@ -71,7 +71,7 @@ impl Bell {
         Ok(())
     }
 
-    /// Forgets the waker of a tailer that is gone.
+    /// Forgets the waker of a dropped tailer.
     pub(crate) fn remove(&self, id: u64) {
         if let Some(ringer) = &*self.ringer.lock() {
             ringer.shared.waiting.lock().retain(|waiting| waiting.id != id);
@@ -104,14 +104,14 @@ impl Shared {
         self.has_some.notify_one();
     }
 
-    /// Takes those out that need not wait any longer.
+    /// Takes out the tasks that need not wait any longer.
     fn take_ready(&self) -> Vec<Waker> {
         let mut waiting = self.waiting.lock();
         let ready = waiting.extract_if(.., |waiting| waiting.seen.is_past(&self.control));
         ready.map(|waiting| waiting.waker).collect()
     }
 
-    /// Returns false when it is over.
+    /// Waits for a registered task; returns false at the end.
     fn wait_for_some(&self) -> bool {
         let mut waiting = self.waiting.lock();
         while waiting.is_empty() && !self.is_over.load(Acquire) {
@@ -138,7 +138,7 @@ impl Shared {
     }
 }
 
-/// The thread, and what it shares with those who register.
+/// The thread, and the state that it shares with the tasks.
 #[derive(Debug)]
 struct Ringer {
     shared: Arc<Shared>,

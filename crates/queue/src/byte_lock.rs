@@ -1,8 +1,8 @@
-//! Locks on bytes of a file that the kernel gives up when their holder dies: open-file-description locks.
+//! Open-file-description locks: locks on bytes of a file, which the kernel releases when their holder dies.
 //!
 //! They belong to the open file, not to a process id, so that two pid namespaces do not confuse them. A child process shares
-//! the open files of its parent and with them the locks; [`generation`] tells that a process is such a child, and the
-//! files of these locks are closed in it at once, or the death of the parent would go unnoticed.
+//! the open files of its parent and with them the locks. [`generation`] differs in a child. The files of these locks are
+//! closed in it at once; otherwise the death of the parent would not be noticed.
 
 #![allow(unsafe_code, reason = "calls that rustix does not have")]
 
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-/// What a lock lets others do.
+/// The kind of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Others may have a shared lock too.
@@ -27,10 +27,10 @@ pub(crate) enum Kind {
 /// Descriptors that a child closes. Beyond this many, a child's death is waited for too, which only costs time.
 const FILES_MAX: usize = 1024;
 static FILES: [AtomicI32; FILES_MAX] = [const { AtomicI32::new(-1) }; FILES_MAX];
-/// How many forks lie between the process that first used this module and this one.
+/// The number of forks between the process that first used this module and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Another value in a child process than in its parent.
+/// A number that is another one in a child process than in its parent.
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
@@ -65,7 +65,7 @@ pub(crate) struct LockFile {
 }
 
 impl LockFile {
-    /// Takes over a file that nothing else uses.
+    /// Takes over a file that no other code uses.
     pub(crate) fn new(file: File) -> LockFile {
         watch_forks();
         let descriptor = file.as_raw_fd();
@@ -99,7 +99,7 @@ impl LockFile {
         }
     }
 
-    /// Takes the lock unless another open file has one that keeps it; returns whether it has it now.
+    /// Takes the lock unless another open file has a conflicting one; returns true if it has it now.
     pub(crate) fn try_lock(&self, at: u64, kind: Kind) -> io::Result<bool> {
         match self.set(libc::F_OFD_SETLK, at, kind) {
             Ok(()) => Ok(true),
@@ -108,7 +108,7 @@ impl LockFile {
         }
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     pub(crate) fn unlock(&self, at: u64) -> io::Result<()> {
         self.control(libc::F_OFD_SETLK, &mut flock(libc::F_UNLCK, at))
     }
@@ -149,7 +149,7 @@ impl Drop for LockFile {
         if let Some(at) = self.registered {
             FILES[at].store(-1, Ordering::Relaxed);
         }
-        // Not by closing alone: a child between its fork and its program has the open file too.
+        // Closing it is not enough: a child between its fork and its exec has the open file too.
         let _ = self.control(libc::F_OFD_SETLK, &mut libc::flock { l_len: 0, ..flock(libc::F_UNLCK, 0) });
         // SAFETY: it is dropped once, here, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.file) };

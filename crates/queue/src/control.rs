@@ -1,12 +1,12 @@
 //! The control file: what the processes of a queue share beside its segments.
 //!
-//! Page 0 is written when the queue is made and when it is recovered. Page 1 has the words that change with each append; those
-//! that readers write lie in cache lines of their own. The slots of the writing processes follow. docs/format.md has the
+//! Page 0 is written when the queue is made and when it is recovered. Page 1 has the words that change with each append. Words
+//! that readers write have cache lines of their own. The slots of the appending processes follow. docs/format.md has the
 //! bytes.
 //!
-//! What is published is named by one word, [`Control::end`]: how often the queue was rolled, and how many bytes of the
-//! open segment are readable. The base offset of that segment is in one of two places, by turns, so that a reader that has
-//! read `end` finds the base that belongs to it unless the queue was rolled twice meanwhile, which the word tells it.
+//! One word names what is published, [`Control::end`]: the number of rolls of the queue, and the readable bytes of the open
+//! segment. The base offset of that segment is in one of two places, in turn. So a reader that has read `end` finds its base
+//! unless the queue was rolled twice meanwhile, which the word shows.
 
 use std::fs::File;
 use std::io;
@@ -23,26 +23,26 @@ use crate::protocol::{self, Memory, Shared};
 
 /// The control file's name in a queue's directory.
 pub(crate) const FILE: &str = "queue.control";
-/// Of the format; another one is refused, but for [`VERSION_FENCED`]. In version 1 the next offset and how far an append may have written
-/// were in the line of the end.
+/// The version of the format; others are refused, except [`VERSION_FENCED`]. In version 1 the next offset and the touched end were in the
+/// cache line of the published end.
 pub(crate) const VERSION: u32 = 3;
-/// In this version everyone who appends has a fence, and counts upon no reader for one.
+/// In this version every appender has a fence, and relies on no reader for one.
 const VERSION_FENCED: u32 = 2;
-/// How many processes may have a queue open for appending at once.
+/// The most processes that may have a queue open for appending at once.
 pub(crate) const SLOTS: usize = 256;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"MSQUEUE\0");
-/// A reader that sleeps looks again at least so often.
+/// The longest sleep of a reader before it looks again.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// A reader that cannot order its sleep looks again after so long, until this has passed since it asked appenders to do so: by then
-/// they have seen it.
+/// A reader that cannot order its sleep looks again after this time. It does so until this time has passed since it asked appenders
+/// for fences: by then they have seen that.
 const UNORDERED: Duration = Duration::from_millis(1);
 const PAGE: usize = 4096;
 const SLOT_BYTES: usize = 16;
 /// The size of the file.
 pub(crate) const BYTES: usize = 2 * PAGE + SLOTS * SLOT_BYTES;
 
-/// Bytes beyond the file that are locked, never written.
+/// Bytes beyond the end of the file, which are locked and never written.
 pub(crate) mod lock_bytes {
     /// Held while the queue is made, opened or recovered.
     pub(crate) const OPENING: u64 = 1 << 40;
@@ -52,7 +52,7 @@ pub(crate) mod lock_bytes {
     pub(crate) const SERVING: u64 = OPENING + 2;
     /// Held while the files of the next segment are made.
     pub(crate) const PREPARING: u64 = OPENING + 3;
-    /// The first slot's; held by the process that has the slot.
+    /// The byte of the first slot. The process that has the slot holds it.
     pub(crate) const SLOTS: u64 = OPENING + 16;
 }
 
@@ -98,10 +98,10 @@ pub(crate) mod sleeper {
     pub(crate) const BROKER: u32 = 2;
 }
 
-/// What is published of the open segment: a value of [`Control::end`].
+/// The published end of the open segment: a value of [`Control::end`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
-    /// How often the queue was rolled, modulo 2^32; another one is another segment.
+    /// The number of rolls of the queue, modulo 2^32. It identifies the segment.
     pub(crate) roll: u32,
     /// Readable bytes of the open segment.
     pub(crate) bytes: u32,
@@ -124,11 +124,11 @@ pub(crate) struct Control {
     pub(crate) path: PathBuf,
     pub(crate) is_writable: bool,
     pub(crate) ahead: Ahead,
-    /// Since when appenders are asked for fences by this process, which cannot have the kernel do that.
+    /// The time since which this process asks appenders for fences, since the kernel does not fence them for it.
     fences_wanted_since: OnceLock<Instant>,
 }
 
-/// A sleep that others know of.
+/// A sleep that appenders know of.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Announced {
     /// The wake sequence before.
@@ -155,7 +155,7 @@ impl Control {
         }
     }
 
-    /// Writes page 0 of a new queue; the boot follows when everything else is there.
+    /// Writes page 0 of a new queue. The boot id follows when everything else is done.
     pub(crate) fn initialize(&mut self, rules: &Rules) {
         let rules = rules.encode();
         self.map.unpublished(fixed::RULES..fixed::RULES_END).copy_from_slice(&rules);
@@ -195,18 +195,18 @@ impl Control {
         rules.ok_or_else(|| QueueError::NoQueue {
             path: directory,
             reason: format!(
-                "{FILE} is damaged; `mainstem queue repair` makes it anew from the segments beside it"
+                "{FILE} is damaged; `mainstem queue repair` rebuilds it from the segments beside it"
             ),
         })
     }
 
-    /// Returns true if the words are right, and were made so under this boot: then everything else is there too.
+    /// Returns true if the words were set up under this boot: then everything else is set up too.
     pub(crate) fn is_of_boot(&self, boot: [u8; 16]) -> bool {
         let [low, high] = self.boot_words().map(|word| word.load(Ordering::Acquire).to_ne_bytes());
         [low, high].concat() == boot
     }
 
-    /// Says under which boot the words are right; zeros if they are about to be made so.
+    /// Notes the boot under which the words are valid; zeros before they are set up.
     pub(crate) fn set_boot(&self, boot: [u8; 16]) {
         let (words, _) = boot.as_chunks();
         for (word, bytes) in self.boot_words().iter().zip(words) {
@@ -218,7 +218,8 @@ impl Control {
         [self.map.u64(fixed::BOOT), self.map.u64(fixed::BOOT + 8)]
     }
 
-    /// Tells what the words said before this call from zeros that a guarded process has in their place.
+    /// Tells the words that were read before this call from the zeros that a guarded process has in their place after a
+    /// cut.
     ///
     /// # Errors
     /// [`QueueError::Cut`].
@@ -229,12 +230,12 @@ impl Control {
         }
     }
 
-    /// What is published: what was written before it is seen after it.
+    /// The published end. Bytes that were written before it was published are visible behind this load.
     pub(crate) fn end(&self) -> End {
         End::unpack(self.map.u64(word::END).load(Ordering::Acquire))
     }
 
-    /// The open segment: its base offset, and what is published of it.
+    /// The open segment: its base offset, and its published end.
     pub(crate) fn open_segment(&self) -> (i64, End) {
         protocol::open_segment::<Shared>(self.map.u64(word::END), self.bases())
     }
@@ -243,14 +244,14 @@ impl Control {
         [self.map.i64(word::BASES), self.map.i64(word::BASES + 8)]
     }
 
-    /// Publishes. Readers that do not sleep see it at once; [`Control::wake`] is for the others.
+    /// Publishes an end. Readers that do not sleep see it at once; [`Control::wake`] is for the others.
     pub(crate) fn publish(&self, end: End, next_offset: i64) {
         let words = (self.map.u64(word::END), self.map.i64(word::NEXT_OFFSET));
         protocol::publish::<Shared>(words.0, words.1, end, next_offset);
     }
 
-    /// Has this process append without fences, if the kernel makes up for that; returns whether it may
-    /// ([`Control::publish_registered`]). A process that was forked asks again.
+    /// Registers this process to append without fences, if the kernel fences it for others. Returns true if it may
+    /// ([`Control::publish_registered`]). A forked process registers again.
     pub(crate) fn register_appender(&self) -> bool {
         self.version() >= VERSION && Shared::register_appender()
     }
@@ -265,7 +266,7 @@ impl Control {
         protocol::publish_unfenced::<Shared>(words.0, words.1, end, next_offset);
     }
 
-    /// Publishes the first byte of another segment, which has to be there.
+    /// Publishes the beginning of another segment, whose files have to exist.
     pub(crate) fn publish_segment(&self, roll: u32, base: i64) {
         let words = (self.map.u64(word::END), self.map.i64(word::NEXT_OFFSET));
         protocol::publish_segment::<Shared>(words.0, words.1, self.bases(), roll, base);
@@ -276,15 +277,15 @@ impl Control {
         protocol::wake::<Shared>(self.sleepers(), self.wake_sequence(), self.broker_wake_sequence());
     }
 
-    /// Says that a reader is about to sleep; returns what it is to sleep on ([`Control::sleep`]). What it waits for has to be
-    /// looked at in between.
+    /// Announces that a reader is about to sleep; returns the argument of [`Control::sleep`]. The reader has to look for what
+    /// it waits for in between.
     pub(crate) fn announce_sleep(&self) -> Announced {
         let seen = protocol::announce_sleep::<Shared>(self.sleepers(), self.wake_sequence());
         Announced { seen, longest: self.order_sleep() }
     }
 
-    /// Has appenders see a bit of [`Control::sleepers`] that was set before this, unless what they have published is seen behind it.
-    /// Returns for how long one may sleep that has found nothing then.
+    /// Makes sure that appenders see a bit of [`Control::sleepers`] that was set before this call, unless their publications are
+    /// visible after it. Returns the longest time for which a reader may sleep then.
     pub(crate) fn order_sleep(&self) -> Duration {
         if self.version() < VERSION || protocol::order_sleep::<Shared>(self.fences_wanted()) {
             return SLEEP_MAX;
@@ -293,40 +294,40 @@ impl Control {
         if since.elapsed() < UNORDERED { UNORDERED } else { SLEEP_MAX }
     }
 
-    /// Sleeps until something is published, or for so long, or for no reason. Never for long: one that publishes may die, or be
-    /// stopped, after it saw that a reader sleeps and before it wakes it.
+    /// Sleeps until something is published, for at most so long, or for no reason. Never for long: an appender may die or be
+    /// stopped after it saw that a reader sleeps and before it wakes it.
     pub(crate) fn sleep(&self, announced: Announced, left: Option<Duration>) {
         let Announced { seen, longest } = announced;
         let left = left.map_or(longest, |left| left.min(longest));
         Shared::wait(self.wake_sequence(), seen, Some(left));
     }
 
-    /// The offset that the next message gets: never more than what is published.
+    /// The offset that the next message gets; never beyond the published end.
     pub(crate) fn next_offset(&self) -> i64 {
         self.map.i64(word::NEXT_OFFSET).load(Ordering::Acquire)
     }
 
-    /// Bytes of the open segment that an append may have written to, published or not.
+    /// The end of the bytes that an append may have written, published or not.
     pub(crate) fn touched(&self) -> &AtomicU64 {
         self.map.u64(word::TOUCHED)
     }
 
-    /// Bits of [`sleeper`]: who sleeps, or is about to.
+    /// Bits of [`sleeper`] for those that sleep, or are about to.
     pub(crate) fn sleepers(&self) -> &AtomicU32 {
         self.map.u32(word::SLEEPERS)
     }
 
-    /// What sleepers wait on; it changes with each wake-up.
+    /// The word that sleepers wait on. It changes with each wake-up.
     pub(crate) fn wake_sequence(&self) -> &AtomicU32 {
         self.map.u32(word::WAKE)
     }
 
-    /// What the broker that serves the queue waits on; it changes with each wake-up of the broker.
+    /// The word that the serving broker waits on. It changes with each wake-up of the broker.
     pub(crate) fn broker_wake_sequence(&self) -> &AtomicU32 {
         self.map.u32(word::BROKER_WAKE)
     }
 
-    /// Not 0 if a reader cannot have the kernel fence appenders: then they do it themselves.
+    /// Not 0 if a reader cannot have the kernel fence appenders: then appenders use fences themselves.
     fn fences_wanted(&self) -> &AtomicU32 {
         self.map.u32(word::FENCES_WANTED)
     }
@@ -355,23 +356,23 @@ impl Control {
         self.map.i64(word::MAX_TIMESTAMP)
     }
 
-    /// The last offset of the first batch that has it.
+    /// The last offset of the first batch with that timestamp.
     pub(crate) fn max_timestamp_offset(&self) -> &AtomicI64 {
         self.map.i64(word::MAX_TIMESTAMP_OFFSET)
     }
 
-    /// When the open segment was made, by the wall clock.
+    /// The time when the open segment was made, by the wall clock.
     pub(crate) fn segment_created_ms(&self) -> &AtomicI64 {
         self.map.i64(word::SEGMENT_CREATED_MS)
     }
 
-    /// Publishes what survives a power cut. [`Control::wake`] is for readers that sleep until then.
+    /// Publishes the end of what survives a power cut. [`Control::wake`] is for readers that sleep until then.
     pub(crate) fn publish_synced(&self, synced_end: i64) {
         self.synced_end().fetch_max(synced_end, Ordering::AcqRel);
         Shared::fence();
     }
 
-    /// Wakes all who may sleep, announced or not: one that published may have died before it did.
+    /// Wakes all possible sleepers, announced or not: a process may have died between publishing and waking.
     pub(crate) fn wake_all(&self) {
         for word in [self.wake_sequence(), self.broker_wake_sequence()] {
             word.fetch_add(1, Ordering::SeqCst);
@@ -384,32 +385,33 @@ impl Control {
         self.map.i64(word::SYNCED_END)
     }
 
-    /// The first offset that is there.
+    /// The first offset of the queue.
     pub(crate) fn log_start(&self) -> &AtomicI64 {
         self.map.i64(word::LOG_START)
     }
 
-    /// 1 once a sync failed: the kernel may then take for written what is not, so that no later sync may be believed.
+    /// 1 once a sync has failed. The kernel may then take pages for written that are not, so no later sync can be
+    /// trusted.
     pub(crate) fn sync_failed(&self) -> &AtomicU32 {
         self.map.u32(word::SYNC_FAILED)
     }
 
-    /// The leader epoch of what is appended: raised when a restart of the machine may have taken messages.
+    /// The leader epoch of new batches. It is raised when a restart of the machine may have lost messages.
     pub(crate) fn leader_epoch(&self) -> &AtomicU32 {
         self.map.u32(word::LEADER_EPOCH)
     }
 
-    /// How often a slot was taken.
+    /// The number of times that a slot was taken.
     pub(crate) fn slot_generation(&self, slot: usize) -> &AtomicU32 {
         self.map.u32(2 * PAGE + slot * SLOT_BYTES)
     }
 
-    /// The process that has it, as it calls itself: for messages alone.
+    /// The process that has the slot, by its own pid: for messages only.
     pub(crate) fn slot_pid(&self, slot: usize) -> &AtomicU32 {
         self.map.u32(2 * PAGE + slot * SLOT_BYTES + 4)
     }
 
-    /// Forgets what a boot that is over left: locks, sleepers, slots.
+    /// Resets what an earlier boot has left: locks, sleepers, slots.
     pub(crate) fn reset_shared_state(&self) {
         self.lock().store(0, Ordering::Relaxed);
         self.sleepers().store(0, Ordering::Relaxed);
@@ -418,7 +420,7 @@ impl Control {
     }
 }
 
-/// What tells one start of the machine from another.
+/// Returns an id of the present start of the machine.
 pub(crate) fn boot_id() -> io::Result<[u8; 16]> {
     const PATH: &str = "/proc/sys/kernel/random/boot_id";
     let text = std::fs::read_to_string(PATH)?;

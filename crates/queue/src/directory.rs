@@ -25,7 +25,7 @@ const CHECKPOINTS: [&str; 3] =
 const JOURNAL: &str = "direct.journal";
 /// The file that the publisher of a journal has locked while it runs.
 const JOURNAL_LOCK: &str = "direct.lock";
-/// The directory of what a publisher keeps of its consumers.
+/// The directory of consumers' files that a publisher stores.
 const SUBSCRIPTIONS: &str = "subscriptions";
 /// The file of a partition, of a broker's or of a queue.
 const PARTITION_METADATA: &str = "partition.metadata";
@@ -180,7 +180,7 @@ fn kind_of(path: &Path) -> DirectoryKind {
     if path.join(control::FILE).is_file() {
         return match fs::metadata(path.join(JOURNAL)) {
             Ok(journal) if journal.is_file() => DirectoryKind::Journal,
-            // Where that cannot be seen, the stricter of the two.
+            // If that is unknown, the stricter kind.
             Err(error) if error.kind() != io::ErrorKind::NotFound => DirectoryKind::Journal,
             _ => DirectoryKind::Queue,
         };
@@ -200,7 +200,7 @@ fn is_log_directory(directory: &Path) -> bool {
             && (CHECKPOINTS.iter().any(|name| has(name)) || !broker_of(directory).is_empty())
 }
 
-/// All directories that a path is in: by where it leads, and by where its last name is, which may be a link.
+/// Returns all directories that a path is in: by its target, and by its last name, which may be a link.
 fn parents(path: &Path) -> Vec<PathBuf> {
     let target = resolved(path);
     let mut parents: Vec<PathBuf> = target.ancestors().skip(1).map(Path::to_owned).collect();
@@ -213,7 +213,7 @@ fn parents(path: &Path) -> Vec<PathBuf> {
     parents
 }
 
-/// The absolute path without links. The end of it need not exist.
+/// Returns the absolute path without links. Its last parts need not exist.
 fn resolved(path: &Path) -> PathBuf {
     for existing in path.ancestors() {
         let named = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };
@@ -237,7 +237,7 @@ pub(crate) fn has_publisher(directory: &Path) -> Result<bool> {
     }
 }
 
-/// Returns true for the tailer of a consumer of a journal: it stands where the publisher moves it ([`tailers::Bookmark`]).
+/// Returns true for the tailer of a consumer of a journal. The publisher moves it ([`tailers::Bookmark`]).
 ///
 /// # Errors
 /// If that cannot be seen.
@@ -245,7 +245,7 @@ pub(crate) fn is_consumer(directory: &Path, tailer: &str) -> Result<bool> {
     let subscription = format!("{}.subscription", tailers::file_of_name(tailer));
     let path = directory.join(SUBSCRIPTIONS).join(subscription);
     match path.try_exists() {
-        // The name of a tailer that no consumer could have.
+        // No consumer can have a tailer's name that no file can have.
         Err(error) if error.kind() == io::ErrorKind::InvalidFilename => Ok(false),
         seen => seen.map_err(|error| QueueError::io("reading", &path, error)),
     }
@@ -259,7 +259,7 @@ fn holders_of_queue(directory: &Path) -> Vec<Holder> {
     let mut holders = Vec::new();
     if let Ok(file) = File::open(directory.join(control::FILE)) {
         let file = LockFile::new(file);
-        // Where the kernel does not answer, who writes takes the locks, and is refused by these.
+        // If the kernel does not answer: a writer takes the locks, and is refused by them.
         let is_locked = |byte| file.is_locked_elsewhere(byte).unwrap_or(false);
         if is_locked(lock_bytes::SERVING) {
             holders.push(Holder::AttachedBroker);
@@ -275,8 +275,8 @@ fn holders_of_queue(directory: &Path) -> Vec<Holder> {
     holders
 }
 
-/// The lock that a process has on a file: the process id, where the kernel lists it. `None` where no process has one. A broker of
-/// Kafka's has a lock of another kind than ours.
+/// Returns the process id of the lock on a file, if the kernel lists it; `None` if no process has one. Kafka's broker has a lock
+/// of another kind than ours.
 fn lock_of(path: &Path) -> Option<Option<u32>> {
     let file = File::open(path).ok()?;
     let metadata = file.metadata().ok()?;
@@ -288,17 +288,17 @@ fn lock_of(path: &Path) -> Option<Option<u32>> {
 }
 
 fn is_locked(file: &File) -> bool {
-    // Had for an instant; one that wants the lock itself at this moment tries again.
+    // The lock is held for an instant. A process that wants it at this moment tries again.
     matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
-/// The process that locks a file, in the kernel's list. File systems in layers name another device there; then the number of the
-/// file decides.
+/// Finds the process that locks a file in the kernel's list. Layered file systems have another device there; then the inode
+/// decides.
 fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let device = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device));
     let mut of_other_device = None;
     for line in locks.lines() {
-        // `1: FLOCK ADVISORY WRITE 4711 fd:01:1234 0 EOF`; of one that waits, `->` precedes the kind.
+        // `1: FLOCK ADVISORY WRITE 4711 fd:01:1234 0 EOF`; a waiting process has `->` before the kind.
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK" | "POSIX", _, "WRITE", pid, file, ..] = fields[..] else { continue };
         let (Ok(pid), Some((on, number))) = (pid.parse::<u32>(), file.rsplit_once(':')) else { continue };
@@ -359,7 +359,7 @@ mod tests {
         for path in ["data/t-0", "data/none/at/all", "data/linked-0", "link/t-0", "disk/../data/t-0"] {
             assert_eq!(kind(&root.join(path)), within, "{path}");
         }
-        // By a path through it that leads out of it.
+        // By a path that leads through it and out of it.
         assert_eq!(kind(&log_directory.join("t-0/../../disk")), DirectoryKind::Empty);
         assert_eq!(kind(&log_directory.join("..")), DirectoryKind::Other);
     }

@@ -1,7 +1,7 @@
-//! The leader epochs of a queue, in Kafka's file `leader-epoch-checkpoint`: which epoch begins where.
+//! The leader epochs of a queue, in Kafka's file `leader-epoch-checkpoint`: each epoch with its first offset.
 //!
-//! A queue goes on in its epoch for as long as nothing can be lost. After a restart of the machine messages that were
-//! published may be gone and others get their offsets, which remote readers learn by a new epoch (KIP-320).
+//! A queue stays in its epoch while nothing can be lost. After a restart of the machine, published messages may be lost
+//! and others get their offsets. Remote readers learn that by a new epoch (KIP-320).
 
 use std::fs::{self, File};
 use std::io;
@@ -13,13 +13,13 @@ use mainstem_faults::StorageFault;
 use crate::error::{QueueError, Result};
 
 const FILE: &str = "leader-epoch-checkpoint";
-/// Bytes that a power cut leaves whole or does not touch.
+/// The size of the unit that a power cut does not tear.
 const SECTOR_BYTES: usize = 512;
 
-/// Epochs with their first offsets, ascending; those that make sense.
+/// Reads the epochs with their first offsets, ascending; entries that make no sense are left out.
 ///
 /// # Errors
-/// If the file is there and cannot be read.
+/// If the file exists and cannot be read.
 pub(crate) fn read(directory: &Path) -> Result<Vec<(i32, i64)>> {
     let path = directory.join(FILE);
     let bytes = match fs::read(&path) {
@@ -31,7 +31,7 @@ pub(crate) fn read(directory: &Path) -> Result<Vec<(i32, i64)>> {
         let (epoch, start) = line.split_once(' ')?;
         Some((epoch.parse::<i32>().ok()?, start.trim().parse::<i64>().ok()?))
     };
-    // More lines than the second one says are what a shorter text was written over.
+    // Further lines are the rest of a longer text that was overwritten.
     let count = text.lines().nth(1).and_then(|line| line.trim().parse().ok()).unwrap_or(0);
     let entries = text.lines().skip(2).take(count).filter_map(entry);
     let mut epochs: Vec<(i32, i64)> = entries.filter(|(epoch, start)| *epoch >= 0 && *start >= 0).collect();
@@ -50,7 +50,7 @@ pub(crate) fn raise(directory: &Path, least: i32, next: i64) -> Result<i32> {
     Ok(epoch)
 }
 
-/// Writes the epochs of a new queue, or others, on the disk.
+/// Writes all epochs durably.
 pub(crate) fn write(directory: &Path, epochs: &[(i32, i64)]) -> Result<()> {
     let mut text = format!("0\n{}\n", epochs.len());
     for (epoch, start) in epochs {
@@ -62,7 +62,7 @@ pub(crate) fn write(directory: &Path, epochs: &[(i32, i64)]) -> Result<()> {
         let is_full = StorageFault::of(&error) == StorageFault::NoSpace;
         match is_full && text.len() <= SECTOR_BYTES && path.exists() {
             true => {
-                // It is empty, and takes a name at most.
+                // The file is empty, and takes up a name at most.
                 let _ = fs::remove_file(&new);
                 write_in_place(&path, &text)
             }
@@ -72,7 +72,7 @@ pub(crate) fn write(directory: &Path, epochs: &[(i32, i64)]) -> Result<()> {
     written.map_err(|error| QueueError::io("writing", &path, error))
 }
 
-/// Writes where the file is already, which takes no room: a full disk keeps nobody from the messages that are there.
+/// Overwrites the existing file, which needs no space: so a full disk keeps no one from the existing messages.
 fn write_in_place(path: &Path, text: &str) -> io::Result<()> {
     let file = File::options().write(true).open(path)?;
     file.write_all_at(text.as_bytes(), 0)?;

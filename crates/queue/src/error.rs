@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! Errors of a queue, each with what to do about it.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,25 +14,26 @@ pub enum QueueError {
     Io {
         /// The call that failed.
         what: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no room for a file, such as that of another segment. Readers go on; the same succeeds again when there is space.
+    /// There is no space for a file, such as that of another segment. Reads continue; the operation succeeds again when there is
+    /// space.
     #[error("{}: {what} failed: the disk is full; nothing was appended; free space and try again", path.display())]
     DiskFull {
         /// The call that failed.
         what: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
     },
-    /// The directory holds no queue and may not be made one.
+    /// The directory holds no queue, and no queue may be made there.
     #[error("{} holds no queue: {reason}", path.display())]
     NoQueue {
         /// The directory.
         path: PathBuf,
-        /// Why it is none, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
     /// The directory is a broker's log directory, or within one: that broker alone writes there.
@@ -50,12 +51,12 @@ pub enum QueueError {
     OtherVersion {
         /// The control file.
         path: PathBuf,
-        /// What it says.
+        /// The version in the file.
         found: u32,
-        /// What we write.
+        /// The version of this program.
         known: u32,
     },
-    /// What was published and synced is not there any more, or is not what it was.
+    /// Published and synced messages are missing, or have other bytes than were written.
     #[error(
         "{}: damaged at byte {position}, offset {offset}: {reason}; `mainstem queue verify` shows how much, \
          `mainstem queue repair` cuts the queue there", path.display()
@@ -63,14 +64,15 @@ pub enum QueueError {
     Damaged {
         /// The segment.
         path: PathBuf,
-        /// Where in it.
+        /// The byte in the segment.
         position: u64,
         /// The offset that was expected there.
         offset: i64,
-        /// What is wrong.
+        /// The damage.
         reason: String,
     },
-    /// A file of the queue was cut while this process had it mapped. Nothing that was read of it or written to it since is to be believed.
+    /// Another process has cut a file of the queue while this one had it mapped. Nothing that was read from it or written to it since can
+    /// be trusted.
     #[error(
         "{}: it was cut by another process while it was in use; nothing was written; stop all that have the queue open, see by \
          `mainstem queue verify` how much is left, and open it again", path.display()
@@ -79,8 +81,8 @@ pub enum QueueError {
         /// The file.
         path: PathBuf,
     },
-    /// A sync has failed since the machine started: what was appended since the last one that succeeded may never reach the disk,
-    /// whatever a further sync says. Appending and reading go on.
+    /// A sync has failed since the machine started. Messages since the last one that succeeded may never reach the disk, whatever
+    /// a further sync reports. Appends and reads continue.
     #[error(
         "{}: a sync has failed, and what was appended since may be lost when the machine restarts; check the disk, end the \
          processes that have the queue open, and have the messages from offset {synced} on written once more by \
@@ -89,10 +91,10 @@ pub enum QueueError {
     SyncFailed {
         /// The directory.
         path: PathBuf,
-        /// Messages before this offset are on the disk.
+        /// Messages before this offset are on disk.
         synced: i64,
     },
-    /// The file system has no mappings that processes share.
+    /// The file system has no mappings that processes can share.
     #[error(
         "{}: this file system cannot share mapped memory between processes ({source}); put the queue on a local disk",
         path.display()
@@ -100,7 +102,7 @@ pub enum QueueError {
     NoSharedMapping {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Another process appends in a way that excludes this one.
@@ -108,10 +110,10 @@ pub enum QueueError {
     Busy {
         /// The directory.
         path: PathBuf,
-        /// Who has it, and what to do.
+        /// The other process, and what to do.
         reason: String,
     },
-    /// The writer lock could not be had in time: its holder is alive and keeps it, perhaps because it was stopped.
+    /// The writer lock was not free in time: its holder is alive and keeps it, perhaps because it was stopped.
     #[error("{}: process {pid} holds the writer lock and does not go on; nothing was written", path.display())]
     WriterBlocked {
         /// The directory.
@@ -136,9 +138,9 @@ pub enum QueueError {
         "a message of {bytes} bytes does not fit a segment of {segment_bytes}: open the queue with larger segments"
     )]
     TooLarge {
-        /// What its batch takes.
+        /// The size of its batch.
         bytes: usize,
-        /// What a segment holds.
+        /// The size of a segment.
         segment_bytes: u64,
     },
     /// A batch without messages, or one that the format cannot express.
@@ -147,9 +149,9 @@ pub enum QueueError {
     /// The wanted offset is not in the queue.
     #[error("offset {offset} is not in the queue, which has {start} to {end}: seek to one that it has")]
     OutOfRange {
-        /// What was wanted.
+        /// The wanted offset.
         offset: i64,
-        /// The first offset that is there.
+        /// The first offset of the queue.
         start: i64,
         /// The offset that the next message gets.
         end: i64,
@@ -160,7 +162,7 @@ pub enum QueueError {
         /// The name.
         name: String,
     },
-    /// Such a name cannot be a tailer's.
+    /// A text that cannot be the name of a tailer.
     #[error("{name:?} is no name for a tailer: take 1 to 100 characters")]
     TailerName {
         /// The name.
@@ -171,12 +173,12 @@ pub enum QueueError {
 /// The result of operations on queues.
 pub type Result<T, E = QueueError> = std::result::Result<T, E>;
 
-/// The call of [`QueueError::Io`] that a disk has refused.
+/// The call of [`QueueError::Io`] for a sync, which the disk was asked for.
 pub(crate) const SYNCING: &str = "syncing";
 
 impl QueueError {
-    /// Returns true if the process or the system was short of descriptors, memory, threads or room on the disk: the call was not made,
-    /// nothing is known to be wrong with the disk, and the same may succeed later.
+    /// Returns true if the process or the system was short of descriptors, memory, threads or disk space. The call was not made, the
+    /// disk is not known to be faulty, and the same call may succeed later.
     pub fn is_shortage(&self) -> bool {
         let error = match self {
             QueueError::DiskFull { .. } => return true,
@@ -187,12 +189,12 @@ impl QueueError {
         StorageFault::of(error) == StorageFault::NoHandles
     }
 
-    /// Returns true if a sync was asked of an open file: what was written before may be lost, whatever the error says.
+    /// Returns true if a sync of an open file failed: earlier writes may be lost, whatever the error is.
     pub(crate) fn is_failed_sync(&self) -> bool {
         matches!(self, QueueError::Io { what: SYNCING, .. })
     }
 
-    /// Names the file and the call, and tells a full disk from other failures.
+    /// Names the file and the call, and distinguishes a full disk from other failures.
     pub(crate) fn io(what: &'static str, path: &std::path::Path, source: io::Error) -> QueueError {
         let path = path.to_owned();
         match StorageFault::of(&source) {

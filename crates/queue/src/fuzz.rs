@@ -18,10 +18,10 @@ const FILES: [&str; 5] = [
     "00000000000000000000.timeindex",
     "tailers/fuzz.tailer",
 ];
-/// More than the queue has: a reader that goes on is in a loop.
+/// More than the queue has: a longer read is an endless loop.
 const READ_MAX: usize = 10_000;
 
-/// A directory that goes when this is dropped.
+/// A directory that is removed when this is dropped.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -45,7 +45,7 @@ pub fn directory(data: &[u8]) {
     fill(path).expect("a new queue can be written");
     data.chunks_exact(EDIT_BYTES).take(64).for_each(|edit| apply(path, edit));
     let options = Options::new().segment_bytes(1);
-    // Each may refuse what it finds.
+    // Each may refuse the queue.
     let _ = verify(path);
     let _ = options.clone().create(false).read_only(true).open(path).and_then(|queue| read(&queue));
     let _ = options.open(path).and_then(|queue| write(&queue));
@@ -69,7 +69,7 @@ fn fill(path: &Path) -> Result<()> {
     queue.tailer("fuzz")?.read().map(drop)
 }
 
-/// What the bytes of an edit say: overwrite eight bytes, cut or extend the file, or delete it.
+/// Makes one change: overwrites eight bytes, cuts or extends a file, or deletes it.
 fn apply(path: &Path, edit: &[u8]) {
     let path = path.join(FILES[usize::from(edit[0]) % FILES.len()]);
     let Ok(file) = File::options().write(true).open(&path) else { return };

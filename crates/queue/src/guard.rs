@@ -1,10 +1,10 @@
-//! Mapped files that were cut, for a process that is to outlive that.
+//! The guard of a process that has to survive cuts of its mapped files.
 //!
-//! A load or a store behind the end of a file that is mapped ends the process by SIGBUS, and whoever may write the directory of a queue
-//! can cut its files at any time. A process that serves queues of others ([`Queue::serve`](crate::Queue::serve)) is guarded: the handler
-//! of the signal puts memory of the process's own, zeros, in the place of the whole mapping, notes that it is lost, and the instruction
-//! goes on. Who works with a mapping asks for that note behind what he has done ([`Map::is_lost`](crate::map::Map::is_lost)), and
-//! believes none of it then. A fault elsewhere is that of the handler of before, or ends the process as it would have.
+//! A load or a store behind the end of a mapped file ends the process by SIGBUS. Any process that may write the directory of a queue can
+//! cut its files at any time. A process that serves queues of others ([`Queue::serve`](crate::Queue::serve)) is guarded: the handler of
+//! the signal replaces the whole mapping by private memory with zeros, notes that it is lost, and the instruction continues. Code that
+//! uses a mapping checks that note after its accesses ([`Map::is_lost`](crate::map::Map::is_lost)), and discards their results if it is
+//! set. Other faults go to the earlier handler, or end the process as they would have.
 
 #![allow(unsafe_code, reason = "a signal handler")]
 
@@ -13,13 +13,13 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Mappings that are guarded at one time; further ones are not.
+/// The most mappings that are guarded at one time; further ones are not.
 const MAPPINGS_MAX: usize = 1024;
 static MAPPINGS: [Guarded; MAPPINGS_MAX] = [const { Guarded::new() }; MAPPINGS_MAX];
-/// The handler of before.
+/// The handler that was installed before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Mappings that were lost since the process began.
+/// The number of mappings that were lost since the process began.
 static LOST: AtomicUsize = AtomicUsize::new(0);
 
 /// A place for a mapping.
@@ -43,7 +43,7 @@ impl Guarded {
     }
 }
 
-/// The guard of a mapping. It is given up before that is unmapped.
+/// The guard of a mapping. It is dropped before the mapping is unmapped.
 #[derive(Debug)]
 pub(crate) struct Guard(usize);
 
@@ -61,7 +61,7 @@ impl Guard {
         Some(Guard(at))
     }
 
-    /// Returns true once its file was found to be cut: what is mapped is not the file any more.
+    /// Returns true once the file was found to be cut: the mapping has zeros, not the file.
     pub(crate) fn is_lost(&self) -> bool {
         MAPPINGS[self.0].is_lost.load(Ordering::Acquire)
     }
@@ -75,13 +75,13 @@ impl Drop for Guard {
     }
 }
 
-/// Returns true if any mapping was ever lost: so long as none was, nobody need ask further.
+/// Returns true if any mapping was ever lost. Until then no further check is needed.
 #[inline]
 pub(crate) fn any_lost() -> bool {
     LOST.load(Ordering::Relaxed) != 0
 }
 
-/// Has this process outlive faults in mappings that are guarded.
+/// Makes this process survive faults in guarded mappings.
 pub(crate) fn install() {
     BEFORE.get_or_init(|| {
         // SAFETY: the structures are whole, and the handler does what is allowed in one.
@@ -91,7 +91,7 @@ pub(crate) fn install() {
             own.sa_sigaction = on_fault as *const () as usize;
             own.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
             libc::sigemptyset(&raw mut own.sa_mask);
-            // Read before it is replaced: a fault may come at once.
+            // Read before it is replaced: a fault may come right after that.
             libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr());
             libc::sigaction(libc::SIGBUS, &raw const own, ptr::null_mut());
             before.assume_init()
@@ -99,7 +99,7 @@ pub(crate) fn install() {
     });
 }
 
-/// Runs on the thread that has met the end of a file, in the midst of any instruction.
+/// Runs on the thread of the faulting access, in the middle of any instruction.
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a whole structure. One that another process has sent has no address.
     let address = unsafe { ((*info).si_code > 0).then(|| (*info).si_addr() as usize) };
@@ -121,12 +121,12 @@ fn end_by(signal: libc::c_int) {
     }
 }
 
-/// Puts zeros in the place of the mapping that has an address; false if none has, or there is no memory for it.
+/// Replaces the mapping with an address by zeros; false if no mapping has it, or if there is no memory.
 fn replace(address: usize) -> bool {
     for place in &MAPPINGS {
         let start = place.start.load(Ordering::Acquire);
         let len = place.len.load(Ordering::Acquire);
-        // The length of another mapping is not of this one.
+        // The entry may have got another mapping between the loads.
         let is_one = start != 0 && start == place.start.load(Ordering::Acquire);
         if !is_one || !(start..start + len).contains(&address) {
             continue;
@@ -136,8 +136,8 @@ fn replace(address: usize) -> bool {
         LOST.fetch_add(1, Ordering::SeqCst);
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: the thread that has met the end works with this mapping, which lives as long as that. A system call is allowed in a
-        // handler, and `errno` is what it was behind it.
+        // The faulting thread uses this mapping, which lives at least until the access ends. A system call is allowed in a handler,
+        // and `errno` is restored.
         unsafe {
             let errno = *libc::__errno_location();
             let replaced = libc::mmap(ptr::without_provenance_mut(start), len, protection, flags, -1, 0);
@@ -148,7 +148,7 @@ fn replace(address: usize) -> bool {
     false
 }
 
-/// Does what would have been done without a guard.
+/// Does what would happen without a guard.
 fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let before = BEFORE.get().filter(|one| ![libc::SIG_DFL, libc::SIG_IGN].contains(&one.sa_sigaction));
     // SAFETY: a handler that was installed is called as the kernel would. Without one the instruction is met once more, and ends the

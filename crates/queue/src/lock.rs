@@ -1,9 +1,9 @@
-//! The writer lock of processes that append together: a word in the control file that no death can leave locked.
+//! The writer lock of processes that append together: a word in the control file that no death leaves locked for ever.
 //!
-//! The word names the slot of its holder and how often that slot was taken. A process has a lock of the kernel on its slot's
-//! byte for as long as it lives. Taking and giving back the free lock is one atomic operation each, without a system call. Who
-//! waits for longer than [`PROBE`] looks whether the holder's byte is still locked; if not, the holder is dead, the word is
-//! exchanged for the waiter's own, and what the dead one left is repaired before anything else.
+//! The word names the slot of its holder and the number of times that the slot was taken. A process holds a kernel lock on its
+//! slot's byte for as long as it lives. Taking and releasing the free lock is one atomic operation each, without a system
+//! call. A process that waits longer than [`PROBE`] checks that the holder's byte is still locked. If not, the holder is dead.
+//! The waiter replaces the word by its own, and first repairs what the dead one left.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::error::{QueueError, Result};
 use crate::protocol::{self, CONTENDED, Shared};
 pub(crate) use crate::protocol::{Acquired, timespec};
 
-/// After so long a waiter looks whether the holder lives.
+/// The wait after which a waiter checks that the holder lives.
 const PROBE: Duration = Duration::from_millis(5);
 const SLOT_BITS: u32 = 10;
-/// The word of a holder that is no more: that of a slot which there is not.
+/// The word of a holder that is dead, by the number of a slot that does not exist.
 const ABANDONED: u32 = (1 << SLOT_BITS) - 1;
 const GENERATION_MASK: u32 = (1 << (31 - SLOT_BITS)) - 1;
 
@@ -32,7 +32,7 @@ pub(crate) struct Slot {
     word: u32,
 }
 
-/// Opens the control file once more: what locks it has to be an open file of its own.
+/// Opens the control file once more, since the locks need an open file of their own.
 pub(crate) fn open_for_locks(directory: &Path, is_writable: bool) -> Result<LockFile> {
     let path = directory.join(FILE);
     let file = File::options().read(true).write(is_writable).open(&path);
@@ -43,7 +43,7 @@ impl Slot {
     /// Takes a slot that no living process has.
     ///
     /// # Errors
-    /// [`QueueError::Busy`] if an exclusive appender is at work, or too many processes are.
+    /// [`QueueError::Busy`] if an exclusive appender or too many processes have the queue open for appending.
     pub(crate) fn claim(directory: &Path, control: &Control) -> Result<Slot> {
         let file = open_for_locks(directory, true)?;
         let failed = |error| QueueError::io("locking", &control.path, error);
@@ -73,8 +73,8 @@ impl Slot {
     /// Takes the lock; waits for a living holder.
     ///
     /// # Errors
-    /// [`QueueError::WriterBlocked`] after `patience`.
-    pub(crate) fn acquire(&self, control: &Control, patience: Option<Duration>) -> Result<Acquired> {
+    /// [`QueueError::WriterBlocked`] after `timeout`; without one it waits for ever.
+    pub(crate) fn acquire(&self, control: &Control, timeout: Option<Duration>) -> Result<Acquired> {
         if self.try_acquire(control) {
             return Ok(Acquired::InOrder);
         }
@@ -83,19 +83,19 @@ impl Slot {
             if self.is_dead(control, word)? {
                 return Ok(true);
             }
-            match patience.is_some_and(|patience| begin.elapsed() >= patience) {
+            match timeout.is_some_and(|timeout| begin.elapsed() >= timeout) {
                 true => Err(blocked(control, word)),
                 false => Ok(false),
             }
         })
     }
 
-    /// Takes the lock if it is free within about the time of an append; returns whether it has it now.
+    /// Takes the lock if it is free within about the time of an append; returns true if it has it now.
     pub(crate) fn try_acquire(&self, control: &Control) -> bool {
         protocol::try_acquire::<Shared>(control.lock(), self.word)
     }
 
-    /// Returns true if the process that took the lock with this word is no more.
+    /// Returns true if the process that took the lock with this word is dead.
     fn is_dead(&self, control: &Control, word: u32) -> Result<bool> {
         let slot = (word & ((1 << SLOT_BITS) - 1)) as usize;
         let Some(slot) = slot.checked_sub(1).filter(|slot| *slot < SLOTS) else { return Ok(true) };
@@ -112,12 +112,12 @@ impl Slot {
         Ok(!locked.map_err(|error| QueueError::io("locking", &control.path, error))?)
     }
 
-    /// Leaves the lock as a process does that dies with it: who takes it next repairs what this one could not.
+    /// Leaves the lock as a process that dies with it: the next holder repairs what this one could not.
     pub(crate) fn abandon(&self, control: &Control) {
         control.lock().store(ABANDONED, Ordering::Release);
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     pub(crate) fn release(&self, control: &Control) {
         protocol::release::<Shared>(control.lock());
     }

@@ -1,14 +1,14 @@
 //! A file mapped into memory and shared with other processes.
 //!
-//! Every access to mapped memory of this crate goes through this module, which holds all that is unsafe about it. Two rules
-//! make it sound, as far as memory that other processes write can be:
+//! Every access to mapped memory of this crate goes through this module, which holds all its unsafe code. Two rules make it sound, as far
+//! as memory that other processes write can be:
 //!
-//! - words that several processes write are atomics;
-//! - bytes are written by the holder of the writer lock alone, and only those that no reader was given yet; what was
-//!   published is read and never written again.
+//! - Words that several processes write are atomics.
+//! - Bytes are written only by the holder of the writer lock, and only those that no reader was given yet. Published bytes are read and
+//!   never written again.
 //!
-//! Processes that may write the directory are trusted with that: one that breaks the rules, or cuts a file that is mapped,
-//! can harm the others, unless they are guarded ([`guard`](crate::guard)). What only reads the directory needs no write permission and can harm no other.
+//! Processes that may write the directory are trusted to keep these rules. One that breaks them, or cuts a mapped file, can harm the
+//! others, unless they are guarded ([`guard`](crate::guard)). A process that only reads needs no write permission and can harm no other.
 
 #![allow(unsafe_code, reason = "memory that is shared between processes")]
 
@@ -28,7 +28,7 @@ use crate::guard::Guard;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const CACHE_LINE: usize = 64;
-/// Pages are made present and given back in whole pieces of this size: as many as the kernel maps at once for one that reads.
+/// Pages are made present and given back in whole pieces of this size: as many as the kernel maps at once on a read.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
 /// A mapping of the first bytes of a file, shared.
@@ -41,7 +41,8 @@ pub(crate) struct Map {
     guard: Option<Guard>,
 }
 
-/// The pages of a mapping, for a thread that makes them present for others: it reaches no byte, and keeps no mapping alive.
+/// The pages of a mapping, for a thread that makes them present for others. It accesses no byte, and keeps no mapping
+/// alive.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pages(Arc<Mutex<Option<(usize, usize)>>>);
 
@@ -67,7 +68,7 @@ impl Pages {
         true
     }
 
-    /// As [`Map::forget`]; false if the mapping is gone, or another thread is at it, which is not waited for.
+    /// As [`Map::forget`]; false if the mapping is gone, or another thread works on it, which is not waited for.
     pub(crate) fn forget(&self, range: Range<usize>) -> bool {
         let Some(mapped) = self.0.try_lock() else { return false };
         let Some((start, len)) = *mapped else { return false };
@@ -94,10 +95,10 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Maps `len` bytes, which the file has to have for as long as they are used.
+    /// Maps `len` bytes. The file has to have them for as long as they are used.
     ///
     /// # Errors
-    /// What the kernel says: a file system that has no shared mappings answers ENODEV.
+    /// The kernel's error: ENODEV for a file system without shared mappings.
     pub(crate) fn new(file: &File, len: usize, is_writable: bool) -> io::Result<Map> {
         let protection = if is_writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         if len == 0 {
@@ -105,7 +106,7 @@ impl Map {
             return Ok(Map { start, len, is_writable, pages, guard: None });
         }
         let descriptor = file.as_raw_fd();
-        // By the C library, as all of `std::fs`: a test stands in its place.
+        // By the C library, as in `std::fs`, so that a test can replace it.
         // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, descriptor, 0) };
         if start == libc::MAP_FAILED {
@@ -116,8 +117,8 @@ impl Map {
         Ok(Map { start, len, is_writable, pages: Pages::new(start, len), guard })
     }
 
-    /// Returns true once its file was found to be cut, in a process that is guarded against that ([`guard`](crate::guard)): what was
-    /// read of it or written to it before this call is not to be believed.
+    /// Returns true once the file was found to be cut, in a guarded process ([`guard`](crate::guard)). What was read from it or
+    /// written to it before this call is then not to be trusted.
     pub(crate) fn is_lost(&self) -> bool {
         self.guard.as_ref().is_some_and(Guard::is_lost)
     }
@@ -127,7 +128,7 @@ impl Map {
         self.len
     }
 
-    /// Bytes that were published, or that are not written meanwhile.
+    /// Published bytes, or bytes that are not written meanwhile.
     ///
     /// # Panics
     /// If they are not mapped.
@@ -137,7 +138,7 @@ impl Map {
         unsafe { slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) }
     }
 
-    /// Bytes that no reader was given yet, for the one that holds the writer lock.
+    /// Bytes that no reader was given yet, for the holder of the writer lock.
     ///
     /// # Panics
     /// If they are not mapped, or not for writing.
@@ -149,7 +150,7 @@ impl Map {
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr().add(range.start), range.len()) }
     }
 
-    /// A word that several processes read and write. A mapping for reading must not be stored to.
+    /// A word that several processes read and write. A read-only mapping must not be stored to.
     ///
     /// # Panics
     /// If it is not mapped, or not aligned.
@@ -176,19 +177,18 @@ impl Map {
         unsafe { self.start.as_ptr().add(at).cast() }
     }
 
-    /// Makes pages present for writing, so that the first store to each does not wait for the kernel. What cannot be done
-    /// is left to the stores themselves.
+    /// Makes pages present for writing, so that the first store to each does not wait for the kernel. After a failure the
+    /// stores themselves do it.
     pub(crate) fn populate(&self, range: Range<usize>) {
         populate(self.start.as_ptr().expose_provenance(), pages(range, self.len));
     }
 
-    /// Its pages, for another thread.
+    /// The pages, for another thread.
     pub(crate) fn pages(&self) -> Pages {
         self.pages.clone()
     }
 
-    /// Asks the CPU for bytes that are about to be written, without waiting for them, and for their lines alone where another CPU
-    /// has them.
+    /// Asks the CPU for the cache lines of bytes that are about to be written, without waiting, also where another CPU has them.
     #[inline]
     pub(crate) fn prefetch(&self, from: usize, bytes: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -204,7 +204,7 @@ impl Map {
         let _ = (from, bytes);
     }
 
-    /// Gives resident pages back; their content stays in the file.
+    /// Gives resident pages back; their contents stay in the file.
     pub(crate) fn forget(&self, range: Range<usize>) {
         let _ = self.pages.forget(range);
     }
@@ -222,8 +222,8 @@ fn populate(start: usize, range: Range<usize>) {
     if range.is_empty() {
         return;
     }
-    // SAFETY: the caller has the mapping for as long as this takes; populating changes no byte, and where the file has been cut it
-    // is an error.
+    // SAFETY: the caller has the mapping for as long as this takes; populating changes no byte, and after a cut of the file it is
+    // an error.
     let _ = unsafe {
         rustix::mm::madvise(
             ptr::with_exposed_provenance_mut(start + range.start),
@@ -258,8 +258,8 @@ mod tests {
     const BYTES: usize = 4096;
     const WORDS: usize = 64;
 
-    /// A mapping of memory that is not a file's: so that miri can run this, which knows no files in memory.
-    /// `cargo +nightly miri test -p mainstem-queue map::`
+    /// A mapping of memory instead of a file's, so that miri can run this, which has no mapped files. `cargo +nightly
+    /// miri test -p mainstem-queue map::`
     struct Mapping(Map);
 
     impl Deref for Mapping {
@@ -278,7 +278,7 @@ mod tests {
 
     impl Drop for Mapping {
         fn drop(&mut self) {
-            // There is nothing that the kernel could unmap.
+            // The kernel has no mapping to unmap.
             self.0.len = 0;
         }
     }
@@ -302,7 +302,7 @@ mod tests {
                     writing.unpublished(at..at + 100).fill(number as u8);
                     let end = End { roll: 0, bytes: (at + 100) as u32 };
                     protocol::publish::<Shared>(writing.u64(0), writing.i64(8), end, number as i64 + 1);
-                    // What was published is read by the writer too, while others do.
+                    // The writer reads published bytes too, while others do.
                     assert_eq!(writing.published(at..at + 1), [number as u8]);
                 }
             });
@@ -338,7 +338,7 @@ mod tests {
                         protocol::wait_for_lock::<Shared, _>(map.u32(lock_at), slot, probe, lives);
                     assert_eq!(acquired, protocol::Acquired::InOrder);
                 }
-                // Of the holder of the lock alone.
+                // For the holder of the lock only.
                 let count = map.unpublished(WORDS..WORDS + 2);
                 let next = u16::from_ne_bytes([count[0], count[1]]) + 1;
                 count.copy_from_slice(&next.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! How a queue is opened, and the rules that are kept in its directory.
+//! Options of opening a queue, and the rules that are stored in its directory.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::queue::Queue;
 pub(crate) struct Rules {
     /// The size of a segment, in bytes.
     pub(crate) segment_bytes: u64,
-    /// A segment is closed when it is older, in ms; `u64::MAX` is never.
+    /// The age at which a segment is closed, in ms; `u64::MAX` is never.
     pub(crate) roll_ms: u64,
-    /// Closed segments whose newest message is older go, in ms; `u64::MAX` is never.
+    /// The age of its newest message at which a closed segment is deleted, in ms; `u64::MAX` is never.
     pub(crate) retention_ms: u64,
-    /// The oldest closed segments go while all of them have more bytes; `u64::MAX` is never.
+    /// The total size above which the oldest closed segments are deleted; `u64::MAX` is never.
     pub(crate) retention_bytes: u64,
-    /// What a named tailer has not read stays.
+    /// True if messages that a named tailer has not read are kept.
     pub(crate) keep_for_tailers: bool,
 }
 
@@ -43,7 +43,7 @@ impl Rules {
         bytes
     }
 
-    /// `None` if no version of this crate wrote such rules.
+    /// Returns `None` if no version of this crate wrote such rules.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Rules> {
         let (words, []) = bytes.as_chunks::<8>() else { return None };
         let &[segment_bytes, roll_ms, retention_ms, retention_bytes, keep] = words else { return None };
@@ -58,18 +58,18 @@ impl Rules {
     }
 }
 
-/// How to open a queue. Everything about segments and retention counts when the queue is made; a queue that is there keeps
+/// Options of opening a queue. Those about segments and retention count when the queue is made; an existing queue keeps
 /// its own rules.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub(crate) rules: Rules,
     pub(crate) read_only: bool,
     pub(crate) create: bool,
-    pub(crate) writer_patience: Option<Duration>,
+    pub(crate) lock_timeout: Option<Duration>,
     pub(crate) resident_bytes: usize,
 }
 
-/// What is kept resident unless [`Options::resident_bytes`] says otherwise.
+/// The default of [`Options::resident_bytes`].
 pub(crate) const RESIDENT_BYTES: usize = 4 << 20;
 
 impl Default for Options {
@@ -84,19 +84,20 @@ impl Default for Options {
             },
             read_only: false,
             create: true,
-            writer_patience: None,
+            lock_timeout: None,
             resident_bytes: RESIDENT_BYTES,
         }
     }
 }
 
 impl Options {
-    /// What [`Queue::open`] takes: made if it is not there, 64 MiB a segment, rolled after a week, kept for ever.
+    /// The options of [`Queue::open`]: made if it does not exist, segments of 64 MiB, rolled after a week, kept for
+    /// ever.
     pub fn new() -> Options {
         Options::default()
     }
 
-    /// The size of a segment in bytes, allocated when it is begun: 64 KiB to 1 GiB, others become the next of these.
+    /// The size of a segment in bytes, allocated when it is begun: 64 KiB to 1 GiB; other values are clamped.
     #[must_use]
     pub fn segment_bytes(mut self, bytes: u64) -> Options {
         self.rules.segment_bytes = bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX).next_multiple_of(4096);
@@ -110,54 +111,53 @@ impl Options {
         self
     }
 
-    /// Lets closed segments go whose newest message is older.
+    /// Deletes closed segments whose newest message is older.
     #[must_use]
     pub fn retention(mut self, age: Duration) -> Options {
         self.rules.retention_ms = millis(age);
         self
     }
 
-    /// Lets the oldest closed segments go while all segments have more bytes than this.
+    /// Deletes the oldest closed segments while all segments have more bytes than this.
     #[must_use]
     pub fn retention_bytes(mut self, bytes: u64) -> Options {
         self.rules.retention_bytes = bytes;
         self
     }
 
-    /// Keeps what a named tailer has not read, however old it is and however much.
+    /// Keeps messages that a named tailer has not read, whatever their age and size.
     #[must_use]
     pub fn keep_for_tailers(mut self, keep: bool) -> Options {
         self.rules.keep_for_tailers = keep;
         self
     }
 
-    /// Opens for reading alone, which needs no write permission. Named tailers are not possible, and readers that wait look
-    /// again each millisecond, since it cannot be seen that they sleep.
+    /// Opens read-only, which needs no write permission. Named tailers are not possible. Waiting readers look every
+    /// millisecond, since appenders cannot see that they sleep.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Options {
         self.read_only = read_only;
         self
     }
 
-    /// Whether a queue is made where none is (the default).
+    /// Makes a queue if there is none (the default).
     #[must_use]
     pub fn create(mut self, create: bool) -> Options {
         self.create = create;
         self
     }
 
-    /// How long an append waits for another process that holds the writer lock, is alive, and does not go on
-    /// ([`WriterBlocked`](crate::QueueError::WriterBlocked)). Without it, for ever.
+    /// The longest wait of an append for a living process that holds the writer lock and makes no progress
+    /// ([`WriterBlocked`](crate::QueueError::WriterBlocked)). `None`, the default, waits for ever.
     #[must_use]
-    pub fn writer_patience(mut self, patience: Option<Duration>) -> Options {
-        self.writer_patience = patience;
+    pub fn lock_timeout(mut self, timeout: Option<Duration>) -> Options {
+        self.lock_timeout = timeout;
         self
     }
 
-    /// What a tailer of this process has read, and an appender written, longer ago than so many bytes does not stay resident in its
-    /// mapping: 4 MiB by default, 64 KiB at least. Of a tailer twice as much is resident at most, of an appender a quarter more, and
-    /// what is made ready ahead of it. The pages are the page cache's before and after; who reads them again finds them there. Less
-    /// memory is more calls of the kernel.
+    /// The bytes that stay resident of what a tailer of this process has read last, and of what an appender has written last: 4 MiB
+    /// by default, at least 64 KiB. A tailer has at most twice as much resident; an appender a quarter more, and the pages that are
+    /// made present ahead of it. All pages stay in the page cache, where later reads find them. Less memory means more system calls.
     #[must_use]
     pub fn resident_bytes(mut self, bytes: usize) -> Options {
         self.resident_bytes = bytes.max(PIECE_BYTES);

@@ -1,7 +1,7 @@
-//! What the processes of a queue do with the words that they share: publication, sleep and wake-up, the writer lock.
+//! The protocol of a queue's processes on the words that they share: publication, sleep and wake-up, the writer lock.
 //!
-//! No file, no mapping, no clock: [`Shared`] has the memory of the machine and the kernel's futex, and the tests have a model in
-//! their place that tries what the memory model of the language allows, in all orders.
+//! It has no file, no mapping, no clock. [`Shared`] is the memory of the machine and the kernel's futex. Tests replace it by a
+//! model that tries all orders that the language's memory model allows.
 
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
@@ -11,7 +11,7 @@ use rustix::thread::{MembarrierCommand, MembarrierQuery, futex, membarrier, memb
 
 use crate::control::{End, sleeper};
 
-/// A process sleeps until the lock is free.
+/// Set while a process sleeps until the lock is free.
 pub(crate) const CONTENDED: u32 = 1 << 31;
 
 /// A word that several threads or processes use.
@@ -21,7 +21,7 @@ pub(crate) trait Word<T> {
     fn swap(&self, value: T, order: Ordering) -> T;
     fn fetch_add(&self, value: T, order: Ordering) -> T;
     fn fetch_or(&self, value: T, order: Ordering) -> T;
-    /// Returns true if the word was `from` and is `to` now.
+    /// Exchanges the word if it is `from`; returns true if it did.
     fn exchange(&self, from: T, to: T, success: Ordering) -> bool;
 }
 
@@ -57,26 +57,26 @@ macro_rules! words {
 
 words!(AtomicU32: u32, AtomicU64: u64, AtomicI64: i64);
 
-/// Memory that is shared, and a kernel that puts to sleep.
+/// Shared memory, and the kernel's sleep and wake-up.
 pub(crate) trait Memory {
     type U32: Word<u32>;
     type U64: Word<u64>;
     type I64: Word<i64>;
-    /// Looks at the lock before it sleeps.
+    /// The number of looks at the lock before a sleep.
     const SPINS: usize;
 
     fn fence();
-    /// Stores a value for those who acquire it, and is a fence for what follows.
+    /// Stores a value with release order, followed by a full fence.
     fn store_and_fence(word: &Self::I64, value: i64);
-    /// Keeps the order of what is stored before and loaded behind it as far as the compiler goes; the rest is [`Memory::fence_appenders`].
+    /// A compiler fence between earlier stores and later loads; [`Memory::fence_appenders`] does the rest.
     fn keep_order();
-    /// Has the kernel fence the threads of this process whenever another one asks for [`Memory::fence_appenders`]; false if it does not.
+    /// Registers this process for fences that others ask for by [`Memory::fence_appenders`]; false if the kernel has none.
     fn register_appender() -> bool;
     /// A fence of this thread, and of all threads of registered processes between two of their instructions. Returns false if the
     /// kernel does not do that, or not for this process.
     fn fence_appenders() -> bool;
     fn spin();
-    /// Sleeps unless the word is another by now. Returns false if the time is over.
+    /// Sleeps unless the word has changed since `seen`. Returns false after the timeout.
     fn wait(word: &Self::U32, seen: u32, timeout: Option<Duration>) -> bool;
     fn wake(word: &Self::U32, count: u32);
 }
@@ -97,7 +97,7 @@ impl Memory for Shared {
 
     fn store_and_fence(word: &AtomicI64, value: i64) {
         if cfg!(target_arch = "x86_64") {
-            // There an exchange is a fence for all stores and loads around it, which `mfence` takes longer for.
+            // An exchange is a full fence on this CPU, and faster than `mfence`.
             word.swap(value, SeqCst);
         } else {
             word.store(value, Release);
@@ -111,7 +111,7 @@ impl Memory for Shared {
 
     fn register_appender() -> bool {
         let wanted = MembarrierQuery::GLOBAL_EXPEDITED | MembarrierQuery::REGISTER_GLOBAL_EXPEDITED;
-        // Miri has no such call.
+        // Miri does not have this call.
         !cfg!(miri)
             && membarrier_query().contains(wanted)
             && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
@@ -143,15 +143,15 @@ pub(crate) fn timespec(duration: Duration) -> rustix::thread::Timespec {
     }
 }
 
-/// Publishes what was written: readers that do not sleep see it at once. [`wake`] is for the others.
+/// Publishes written bytes. Readers that do not sleep see them at once; [`wake`] is for the others.
 #[inline]
 pub(crate) fn publish<M: Memory>(end: &M::U64, next: &M::I64, to: End, next_offset: i64) {
     end.store(to.pack(), Release);
     M::store_and_fence(next, next_offset);
 }
 
-/// The same without a fence, for a process that is registered ([`Memory::register_appender`]) while all who are about to sleep ask for
-/// one ([`order_sleep`]): the look at the sleepers that follows may otherwise come before the stores are seen.
+/// The same without a fence, for a registered process ([`Memory::register_appender`]). It relies on sleepers that ask for a fence
+/// ([`order_sleep`]): the look at the sleepers that follows may otherwise be done before the stores are visible.
 #[inline]
 pub(crate) fn publish_unfenced<M: Memory>(end: &M::U64, next: &M::I64, to: End, next_offset: i64) {
     end.store(to.pack(), Release);
@@ -159,7 +159,7 @@ pub(crate) fn publish_unfenced<M: Memory>(end: &M::U64, next: &M::I64, to: End, 
     M::keep_order();
 }
 
-/// Publishes the first byte of another segment. Its base is where that of the segment before the open one was.
+/// Publishes the beginning of another segment. Its base replaces that of the segment before the open one.
 pub(crate) fn publish_segment<M: Memory>(
     end: &M::U64,
     next: &M::I64,
@@ -171,22 +171,22 @@ pub(crate) fn publish_segment<M: Memory>(
     publish::<M>(end, next, End { roll, bytes: 0 }, base);
 }
 
-/// The base offset of the open segment, and what is published of it.
+/// The base offset of the open segment, and its published end.
 #[inline]
 pub(crate) fn open_segment<M: Memory>(end: &M::U64, bases: [&M::I64; 2]) -> (i64, End) {
     loop {
         let seen = End::unpack(end.load(Acquire));
         let base = bases[seen.roll as usize & 1].load(Acquire);
-        // The other place is written on the way to the next segment, this one on the way to the one after it; a reader that sees that
-        // sees that there was a next one.
+        // The other place is overwritten by the next roll, this one by the roll after it. A reader that sees that also sees that the
+        // word has changed.
         if End::unpack(end.load(Acquire)).roll == seen.roll {
             return (base, seen);
         }
     }
 }
 
-/// Wakes those who sleep; without one it is a load. What they wait for was stored before, and a fence lies between, of this thread
-/// or of those who sleep.
+/// Wakes the sleepers; without any it is a load. The publication that they wait for was stored before, with a fence in between: of
+/// this thread or of the sleepers.
 #[inline]
 pub(crate) fn wake<M: Memory>(sleepers: &M::U32, readers: &M::U32, broker: &M::U32) {
     if sleepers.load(Relaxed) != 0 {
@@ -205,9 +205,9 @@ fn wake_sleepers<M: Memory>(sleepers: &M::U32, readers: &M::U32, broker: &M::U32
     }
 }
 
-/// Says that a reader is about to sleep; returns what it is to sleep on. What it waits for has to be looked at after this: if it is
-/// not there by then, the one that publishes it with a fence sees that a reader sleeps. For one that publishes without,
-/// [`order_sleep`] comes between.
+/// Announces that a reader is about to sleep; returns the word to sleep on. The reader has to look after this for what it waits
+/// for: if it is not there, the appender that publishes it with a fence sees that a reader sleeps. For appenders without fences,
+/// [`order_sleep`] comes in between.
 pub(crate) fn announce_sleep<M: Memory>(sleepers: &M::U32, readers: &M::U32) -> u32 {
     let seen = readers.load(Acquire);
     sleepers.fetch_or(sleeper::READER, SeqCst);
@@ -215,9 +215,8 @@ pub(crate) fn announce_sleep<M: Memory>(sleepers: &M::U32, readers: &M::U32) -> 
     seen
 }
 
-/// Has those who publish without a fence see what this thread has said of its sleep before this, unless it sees behind this what they
-/// have published. Returns false where it cannot: then appenders have been asked for a fence of their own, and one that has not seen
-/// that yet may miss the sleep.
+/// Makes appenders without fences see this thread's announcement, or this thread see their publications after this. Returns false if
+/// it cannot: then appenders have been asked for fences of their own, and one that has not seen that yet may miss the sleep.
 pub(crate) fn order_sleep<M: Memory>(fences_wanted: &M::U32) -> bool {
     if M::fence_appenders() {
         return true;
@@ -229,16 +228,16 @@ pub(crate) fn order_sleep<M: Memory>(fences_wanted: &M::U32) -> bool {
     false
 }
 
-/// How the lock was had.
+/// The way in which the lock was acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    /// It was free, or was given back.
+    /// It was free, or was released.
     InOrder,
     /// Its holder had died with it.
-    FromTheDead,
+    FromDeadHolder,
 }
 
-/// Takes the lock if it is free within about the time of an append; returns whether it has it now.
+/// Takes the lock if it is free within about the time of an append; returns true if it has it now.
 #[inline]
 pub(crate) fn try_acquire<M: Memory>(lock: &M::U32, mine: u32) -> bool {
     for _ in 0..M::SPINS {
@@ -250,10 +249,11 @@ pub(crate) fn try_acquire<M: Memory>(lock: &M::U32, mine: u32) -> bool {
     false
 }
 
-/// Takes the lock; sleeps while another one has it. `is_dead` is asked of the word in it whenever `probe` has passed.
+/// Takes the lock; sleeps while another process has it. Whenever `probe` has passed, `is_dead` is asked about the word
+/// in it.
 ///
 /// # Errors
-/// What `is_dead` has.
+/// The error of `is_dead`.
 #[cold]
 pub(crate) fn wait_for_lock<M: Memory, E>(
     lock: &M::U32,
@@ -261,7 +261,7 @@ pub(crate) fn wait_for_lock<M: Memory, E>(
     probe: Duration,
     mut is_dead: impl FnMut(u32) -> Result<bool, E>,
 ) -> Result<Acquired, E> {
-    // Others may sleep too, of whom the word that is exchanged does not tell.
+    // Others may sleep too, which the replaced word does not show.
     let mine = mine | CONTENDED;
     loop {
         let seen = lock.load(Relaxed);
@@ -279,12 +279,12 @@ pub(crate) fn wait_for_lock<M: Memory, E>(
             && is_dead(contended)?
             && lock.exchange(contended, mine, Acquire)
         {
-            return Ok(Acquired::FromTheDead);
+            return Ok(Acquired::FromDeadHolder);
         }
     }
 }
 
-/// Gives the lock back.
+/// Releases the lock.
 #[inline]
 pub(crate) fn release<M: Memory>(lock: &M::U32) {
     if lock.swap(0, Release) & CONTENDED != 0 {

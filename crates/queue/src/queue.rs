@@ -1,4 +1,4 @@
-//! An open queue: what its appenders and tailers in this process share.
+//! An open queue: the state that its appenders and tailers in this process share.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,19 +22,20 @@ use crate::tailer::{Start, Tailer};
 use crate::tailers::{self, Bookmark, Position, TailerInfo};
 use crate::{lock, recovery, segment};
 
-/// The advice where a queue cannot be written because a broker has the directory.
+/// The advice for a directory that belongs to a broker.
 const ELSEWHERE: &str =
     "choose another directory for the queue, or write to a topic of the broker by `mainstem produce`";
 
-/// A queue that is open in this process. Clones share it; it is closed with the last of them and of what they made.
+/// A queue that is open in this process. Clones share it. It is closed with the last of them and of their appenders and
+/// tailers.
 #[derive(Debug, Clone)]
 pub struct Queue {
     pub(crate) inner: Arc<Inner>,
-    /// The appender of [`Queue::append`], from its first call on. Not in [`Inner`], which it keeps alive.
+    /// The appender of [`Queue::append`], from its first call on. It is not in [`Inner`], which it keeps alive.
     writer: Arc<Mutex<Option<SharedWriter>>>,
 }
 
-/// What appenders and tailers keep alive.
+/// The state that appenders and tailers keep alive.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) directory: PathBuf,
@@ -45,12 +46,12 @@ pub(crate) struct Inner {
     pub(crate) bell: Bell,
 }
 
-/// The first and the next offset of a queue, and what of it survives a power cut.
+/// The offsets of a queue: the first, the next, and the end of what survives a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
-    /// The first offset that is there.
+    /// The first offset of the queue.
     pub start: i64,
-    /// Messages before this offset are on the disk.
+    /// Messages before this offset are on disk.
     pub synced: i64,
     /// The offset that the next message gets.
     pub next: i64,
@@ -63,12 +64,12 @@ pub struct SegmentInfo {
     pub base_offset: i64,
     /// Readable bytes.
     pub bytes: u64,
-    /// Whether appends go to it.
+    /// True for the segment that is appended to.
     pub is_open: bool,
 }
 
 impl Queue {
-    /// Opens the queue in a directory, and makes it if it is not there, with the rules of [`Options::new`].
+    /// Opens the queue in a directory, or makes one with the rules of [`Options::new`].
     ///
     /// # Errors
     /// See [`QueueError`].
@@ -107,8 +108,8 @@ impl Queue {
         Ok(Queue { inner: Arc::new(inner), writer: Arc::default() })
     }
 
-    /// Appends one message with the time of now, in shared mode: any thread of any process may do so at any time. Returns its
-    /// offset.
+    /// Appends one message with the present time; returns its offset. It is in shared mode: any thread of any process may
+    /// append at any time.
     ///
     /// # Errors
     /// See [`QueueError`]; then it is not in the queue.
@@ -125,26 +126,26 @@ impl Queue {
         append(place.as_mut().expect("it was just made"))
     }
 
-    /// An appender that shares the queue with appenders of other threads and processes.
+    /// Returns an appender that shares the queue with appenders of other threads and processes.
     ///
     /// # Errors
-    /// [`QueueError::Busy`] while an exclusive appender is at work.
+    /// [`QueueError::Busy`] while an exclusive appender has the queue open.
     pub fn appender(&self) -> Result<Appender> {
         Ok(Appender::shared(SharedWriter::new(&self.inner)?))
     }
 
-    /// The only appender, of all threads and processes: it takes no lock to append.
+    /// Returns the only appender, among all threads and processes. It takes no lock to append.
     ///
     /// # Errors
-    /// [`QueueError::Busy`] while anybody else has the queue open for appending.
+    /// [`QueueError::Busy`] while any other appender has the queue open.
     pub fn exclusive_appender(&self) -> Result<Appender> {
-        // A slot that this process has for its shared appends would keep it out.
+        // The slot of this process's own shared appends would block it.
         *self.writer.lock() = None;
         Appender::exclusive(&self.inner)
     }
 
-    /// A named tailer, which goes on where the last one of this name ended. A new one begins with the first message that is
-    /// there.
+    /// Returns a named tailer, which resumes where the last one of this name ended. A new one begins with the first message
+    /// of the queue.
     ///
     /// # Errors
     /// [`QueueError::TailerInUse`] if the name has a living tailer.
@@ -152,8 +153,8 @@ impl Queue {
         Tailer::named(&self.inner, name)
     }
 
-    /// The position of a named tailer without the tailer: retention may wait for it, and it is moved by hand. One that is new begins
-    /// with the first message that is there.
+    /// Returns the position of a named tailer without the tailer, which its owner moves. Retention may wait for it. A new one begins
+    /// with the first message of the queue.
     ///
     /// # Errors
     /// [`QueueError::TailerInUse`] while the name has a living tailer.
@@ -162,7 +163,7 @@ impl Queue {
         Bookmark::open(&self.inner.directory, name, self.ends().start)
     }
 
-    /// A tailer without a name, whose position is not kept.
+    /// Returns a tailer without a name, whose position is not stored.
     ///
     /// # Errors
     /// [`QueueError::OutOfRange`] for an offset that is not in the queue.
@@ -178,7 +179,7 @@ impl Queue {
         tailers::list(&self.inner.directory, self.inner.control.next_offset())
     }
 
-    /// What is known of one named tailer; `None` if there is none.
+    /// Finds a named tailer; `None` if there is none.
     ///
     /// # Errors
     /// [`QueueError::TailerName`], or if it cannot be read.
@@ -186,7 +187,7 @@ impl Queue {
         tailers::find(&self.inner.directory, name, self.inner.control.next_offset())
     }
 
-    /// Has the next tailer of a name begin with an offset, which becomes the nearest one that the queue has.
+    /// Moves a named tailer to an offset, clamped to those of the queue.
     ///
     /// # Errors
     /// [`QueueError::TailerInUse`] while the name has a living tailer.
@@ -199,7 +200,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Forgets a named tailer; returns whether there was one.
+    /// Deletes a named tailer; returns true if there was one.
     ///
     /// # Errors
     /// [`QueueError::TailerInUse`] while the name has a living tailer.
@@ -208,7 +209,7 @@ impl Queue {
         tailers::remove(&self.inner.directory, name)
     }
 
-    /// The segments that are there, ascending.
+    /// The segments of the queue, ascending.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -217,7 +218,7 @@ impl Queue {
         let info = |base_offset: i64| {
             let path = segment::path(&self.inner.directory, base_offset, "log");
             let is_open = base_offset == open;
-            // Retention may have been faster.
+            // Retention may have deleted it meanwhile.
             let bytes =
                 if is_open { u64::from(end.bytes) } else { fs::metadata(path).map_or(0, |file| file.len()) };
             SegmentInfo { base_offset, bytes, is_open }
@@ -225,43 +226,43 @@ impl Queue {
         Ok(segment::list(&self.inner.directory)?.into_iter().filter(|base| *base <= open).map(info).collect())
     }
 
-    /// Where the queue begins and ends now.
+    /// The present start and ends of the queue.
     pub fn ends(&self) -> Ends {
         let control = &self.inner.control;
-        // In this order: the end never goes back, so that it is not before what is synced.
+        // In this order: the end never moves back, so it is not below the synced offset.
         let start = control.log_start().load(Ordering::Acquire);
         let synced = control.synced_end().load(Ordering::Acquire);
         Ends { start, synced, next: control.next_offset() }
     }
 
-    /// Has the words of the control file on the disk, such as where the queue begins.
+    /// Syncs the control file, which has the start of the queue.
     ///
     /// # Errors
-    /// As [`Queue::sync`]: after a sync that failed none of either is tried.
+    /// As [`Queue::sync`]: after a failed sync none of either is tried.
     pub fn sync_control(&self) -> Result<()> {
         let inner = &*self.inner;
         let _turn = inner.syncing.lock();
         inner.check_syncs()?;
         recovery::sync_control(&inner.directory).inspect_err(|error| {
-            // A process that only reads cannot say so to the others.
+            // A read-only process cannot tell the others.
             if error.is_failed_sync() && inner.control.is_writable {
                 inner.control.sync_failed().store(1, Ordering::Release);
             }
         })
     }
 
-    /// Where it is.
+    /// The directory of the queue.
     pub fn directory(&self) -> &Path {
         &self.inner.directory
     }
 
-    /// Has everything that is published now on the disk, and publishes how far that is ([`Ends::synced`]). Concurrent callers
-    /// share one sync where they can. Returns that offset.
+    /// Syncs everything that is published now, and publishes the offset behind it ([`Ends::synced`]), which it returns.
+    /// Concurrent callers share a sync where they can.
     ///
     /// # Errors
-    /// If the disk fails; then nothing is known of what was not synced before, and no further sync is tried
-    /// ([`QueueError::SyncFailed`]). Where nothing was asked of the disk, as for want of descriptors
-    /// ([`QueueError::is_shortage`]), the next call tries again.
+    /// If the disk fails: messages that were not synced before may be lost, and no further sync is tried
+    /// ([`QueueError::SyncFailed`]). If the sync was not made, as for want of descriptors ([`QueueError::is_shortage`]), the
+    /// next call tries again.
     pub fn sync(&self) -> Result<i64> {
         let inner = &*self.inner;
         inner.check_writable()?;
@@ -279,7 +280,7 @@ impl Queue {
             }
             unsynced.into_error()
         })?;
-        // The words were zeros meanwhile, if the file was cut.
+        // If the file was cut, the words were zeros meanwhile.
         inner.control.check_whole()?;
         inner.control.publish_synced(next);
         inner.control.wake();
@@ -288,9 +289,9 @@ impl Queue {
 }
 
 impl Queue {
-    /// Starts a thread that makes pages present and segments ready ahead of the appenders of this process, for as long as the
-    /// result is kept: an append then does not wait for the kernel to find a page, nor for a segment to be made. It takes a core's
-    /// time when appenders are fast, and one spare segment of disk.
+    /// Starts a thread that makes pages present and segments ready ahead of the appenders of this process, until the result is
+    /// dropped. An append then does not wait for the kernel to find a page, nor for a segment to be made. It takes a core's time
+    /// when appenders are fast, and the disk space of one segment.
     ///
     /// # Errors
     /// If the queue was opened for reading, or no thread can be started.
@@ -299,8 +300,8 @@ impl Queue {
         Prepared::start(&self.inner)
     }
 
-    /// Syncs whenever `interval` has passed, on a thread of its own, for as long as the result is kept: a power cut takes at most
-    /// what was appended since, by any process.
+    /// Syncs at an interval on a thread of its own, until the result is dropped. A power cut then loses at most what any process
+    /// appended in the last interval.
     ///
     /// # Errors
     /// If the queue was opened for reading, or no thread can be started.
@@ -318,7 +319,7 @@ impl Inner {
         }
     }
 
-    /// Refuses a sync after one that failed.
+    /// Refuses a sync after a failed one.
     fn check_syncs(&self) -> Result<()> {
         if self.control.sync_failed().load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -331,12 +332,13 @@ impl Inner {
     fn sync_segments(&self, synced: i64) -> Result<(), Unsynced> {
         let (open, end) = self.control.open_segment();
         let bases = segment::list(&self.directory).map_err(Unsynced::NotAsked)?;
-        // Not the one that begins there: that it was made, and that the one before it was closed, is not synced yet.
+        // The segment that begins at `synced` is not enough: its creation and the closing of the one before it are not
+        // synced yet.
         let from = bases.iter().rposition(|base| *base < synced).unwrap_or(0);
         for &base in bases[from..].iter().filter(|base| **base <= open) {
             let path = segment::path(&self.directory, base, "log");
             match File::open(&path) {
-                // Retention has taken it.
+                // Retention has deleted it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 opened => {
                     let least = if base == open { u64::from(end.bytes) } else { 0 };
@@ -353,11 +355,11 @@ impl Inner {
     }
 }
 
-/// Why something is not synced.
+/// The reason why something is not synced.
 enum Unsynced {
     /// The disk was not asked: a file could not be found or opened.
     NotAsked(QueueError),
-    /// The disk was asked, and the kernel may take for written what is not.
+    /// The disk was asked, and the kernel may take unwritten pages for written.
     Refused(QueueError),
 }
 
@@ -369,7 +371,7 @@ impl Unsynced {
     }
 }
 
-/// Syncs a file, or a directory, that was to be opened for it.
+/// Syncs a file or a directory that was opened for it.
 fn sync_opened(
     path: &Path,
     opened: io::Result<File>,
@@ -384,10 +386,10 @@ fn refused(path: &Path, error: io::Error) -> Unsynced {
     Unsynced::Refused(QueueError::io(SYNCING, path, error))
 }
 
-/// Syncs a log that has so many bytes at least, unless another process has cut it: what was cut is not durable.
+/// Syncs a log of at least so many bytes. If another process has cut it, the missing bytes are not durable.
 fn sync_whole(path: &Path, file: &File, least: u64) -> Result<(), Unsynced> {
     file.sync_data().map_err(|error| refused(path, error))?;
-    // It is synced, and the next sync looks again.
+    // The sync itself succeeded; the next one checks the length again.
     let looked = file.metadata().map_err(|error| Unsynced::NotAsked(QueueError::io("reading", path, error)));
     match looked?.len() >= least {
         true => Ok(()),
@@ -395,7 +397,7 @@ fn sync_whole(path: &Path, file: &File, least: u64) -> Result<(), Unsynced> {
     }
 }
 
-/// Opens the control file, made if need be, and what locks it.
+/// Opens the control file, or makes it, and opens it once more for locks.
 fn open_control(directory: &Path, options: &Options) -> Result<(File, LockFile)> {
     let path = directory.join(FILE);
     let is_writable = !options.read_only;
@@ -423,8 +425,8 @@ fn open_control(directory: &Path, options: &Options) -> Result<(File, LockFile)>
     Ok((file, lock::open_for_locks(directory, is_writable)?))
 }
 
-/// The control file of a queue that was opened since the machine was started, so that nothing is to be made or recovered. Without a
-/// lock: one that was stopped while it opened the queue holds up none that come later.
+/// Maps the control file of a queue that was opened since the machine started, so that nothing has to be made or recovered. It
+/// takes no lock: a process that was stopped while it opened the queue does not block later ones.
 fn opened_before(file: &File, directory: &Path, is_writable: bool) -> Result<Option<Control>> {
     let path = directory.join(FILE);
     let failed = |what, error| QueueError::io(what, &path, error);
@@ -433,11 +435,11 @@ fn opened_before(file: &File, directory: &Path, is_writable: bool) -> Result<Opt
     }
     let control = Control::map(file, directory, is_writable)?;
     let boot = control::boot_id().map_err(|error| failed("reading the boot id for", error))?;
-    // What is wrong with the rules is an error under the lock, when no other process is about to write them.
+    // Errors in the rules are reported under the lock, when no other process is writing them.
     Ok((control.is_of_boot(boot) && control.rules().is_ok()).then_some(control))
 }
 
-/// Maps the control file, and makes or recovers the queue if that is due. The caller holds the opening lock.
+/// Maps the control file, and makes or recovers the queue if needed. The caller holds the opening lock.
 fn prepare(file: &File, directory: &Path, options: &Options) -> Result<Control> {
     let path = directory.join(FILE);
     let failed = |what, error| QueueError::io(what, &path, error);
@@ -456,12 +458,12 @@ fn prepare(file: &File, directory: &Path, options: &Options) -> Result<Control> 
         if !is_writable {
             return Err(QueueError::NeedsRecovery { path: directory.to_owned() });
         }
-        // A power cut may have taken the control file of a queue that has messages.
+        // A power cut may have erased the control file of a queue that has messages.
         let make = match recovery::has_messages(directory)? {
             true => recovery::rebuild,
             false => recovery::create,
         };
-        recovery::end_doubt(&mut control, directory, |control| make(control, directory, &options.rules))?;
+        recovery::make_durable(&mut control, directory, |control| make(control, directory, &options.rules))?;
         control.set_boot(boot);
         return Ok(control);
     }
@@ -470,7 +472,7 @@ fn prepare(file: &File, directory: &Path, options: &Options) -> Result<Control> 
         if !is_writable {
             return Err(QueueError::NeedsRecovery { path: directory.to_owned() });
         }
-        recovery::end_doubt(&mut control, directory, |control| {
+        recovery::make_durable(&mut control, directory, |control| {
             recovery::recover(control, directory, &rules)
         })?;
         control.set_boot(boot);

@@ -1,5 +1,5 @@
-//! Making a queue, and making its control file right again: after the death of a writer, and after a restart of the machine,
-//! when what the control file says was lost or is older than the segments.
+//! Makes a queue, and restores its control file: after the death of a writer, and after a restart of the machine, when the
+//! control file may be lost or older than the segments.
 
 use std::fs::File;
 use std::io;
@@ -18,18 +18,18 @@ use crate::segment::{self, INDEX_ENTRY, INDEX_INTERVAL, OpenSegment, TIME_ENTRY}
 use crate::tailers;
 use crate::writer::wall_ms;
 
-/// What was found in a segment up to the first byte that is no batch.
+/// The result of a walk over a segment, up to the first byte that begins no batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Walked {
     /// Bytes of whole batches.
     pub(crate) bytes: usize,
-    /// How many they are.
+    /// The number of these batches.
     pub(crate) batches: u64,
     /// The offset behind the last of them.
     pub(crate) next_offset: i64,
     /// The greatest timestamp, or -1, and the last offset of the first batch that has it.
     pub(crate) max_timestamp: (i64, i64),
-    /// Why the walk ended before the last byte.
+    /// The reason why the walk ended before the last byte.
     pub(crate) stopped_by: Option<String>,
     /// Entries of an offset index over these batches.
     index: Vec<[u8; INDEX_ENTRY]>,
@@ -71,7 +71,7 @@ pub(crate) fn walk(bytes: &[u8], base: i64, next_offset: i64) -> Walked {
     walked
 }
 
-/// The batch that begins these bytes, if it is the one that belongs there.
+/// Returns the batch at the beginning of these bytes, if it belongs there.
 pub(crate) fn whole_batch(bytes: &[u8], offset: i64) -> Result<Batch<'_>, String> {
     let (batch, _) = Batch::split_first(bytes).map_err(|error| error.to_string())?;
     if batch.base_offset() != offset {
@@ -123,7 +123,8 @@ pub(crate) fn create(control: &mut Control, directory: &Path, rules: &Rules) -> 
     Ok(())
 }
 
-/// Has the control file on the disk, so that a power cut does not take the queue's rules while its segments are there.
+/// Syncs the control file and the directory, so that a power cut cannot erase the queue's rules while its segments are
+/// there.
 pub(crate) fn sync_control(directory: &Path) -> Result<()> {
     [&directory.join(control::FILE), directory].into_iter().try_for_each(|path| {
         let file = File::open(path).map_err(|error| QueueError::io("opening for a sync", path, error))?;
@@ -135,7 +136,7 @@ fn sync(path: &Path, file: &File) -> Result<()> {
     file.sync_all().map_err(|error| QueueError::io(SYNCING, path, error))
 }
 
-/// Makes a control file for segments that have none, or a damaged one: the rules are given, everything else is found in the
+/// Makes a control file for segments that have none, or a damaged one. The rules are given; everything else is found in the
 /// segments. The first batch that is not whole ends the queue. The caller holds the opening lock, and no other process has the
 /// queue open.
 pub(crate) fn rebuild(control: &mut Control, directory: &Path, rules: &Rules) -> Result<()> {
@@ -145,30 +146,30 @@ pub(crate) fn rebuild(control: &mut Control, directory: &Path, rules: &Rules) ->
     recover(control, directory, rules)
 }
 
-/// Makes or recovers a queue, and has its control file on the disk. Where a sync had failed, what is in doubt is written once more
-/// before that; the doubt is over when it is synced, and not where that fails. A sync of the recovery itself that fails is a doubt for
-/// the next one. The caller holds the opening lock.
-pub(crate) fn end_doubt(
+/// Makes or recovers a queue, and syncs its control file. After a failed sync it first writes the unsynced segments again. The note of
+/// the failed sync is cleared once they are synced. If a sync of the recovery itself fails, the note is set for the next recovery. The
+/// caller holds the opening lock.
+pub(crate) fn make_durable(
     control: &mut Control,
     directory: &Path,
     recover: impl FnOnce(&mut Control) -> Result<()>,
 ) -> Result<()> {
-    let was_in_doubt = control.sync_failed().load(Relaxed) != 0;
-    if was_in_doubt {
+    let had_failed_sync = control.sync_failed().load(Relaxed) != 0;
+    if had_failed_sync {
         write_again(directory, control.synced_end().load(Relaxed))?;
-        // A store is what writes a page of the control file once more. The recovery stores to the others.
+        // Only a store makes the kernel write a page of the control file again. The recovery stores to the other pages.
         control.set_boot([0; 16]);
     }
-    // A start that has failed may have left it, and the names of segments, to this one.
+    // A start that failed may have left the control file and the names of segments unsynced.
     let recovered = recover(control).and_then(|()| sync_control(directory));
     recovered.inspect_err(|error| {
-        let is_in_doubt = was_in_doubt || error.is_failed_sync();
-        control.sync_failed().store(u32::from(is_in_doubt), Relaxed);
+        let has_failed_sync = had_failed_sync || error.is_failed_sync();
+        control.sync_failed().store(u32::from(has_failed_sync), Relaxed);
     })
 }
 
-/// Writes the segments from the one that holds `synced` on once more, as they are read: after a sync that failed, the kernel may take
-/// pages for written that are not, and no sync would write them. The caller holds the opening lock, and syncs them.
+/// Writes the segments from the one that holds `synced` on again, as they are read. After a failed sync the kernel may take unwritten
+/// pages for written, and no sync would write them. The caller holds the opening lock, and syncs the segments.
 fn write_again(directory: &Path, synced: i64) -> Result<()> {
     let bases = segment::list(directory)?;
     let from = bases.iter().rposition(|base| *base <= synced).unwrap_or(0);
@@ -217,7 +218,7 @@ fn topic_id() -> io::Result<String> {
     Ok((0..22).map(|at| char::from(DIGITS[digit(at)])).collect())
 }
 
-/// Sets what the words say of the open segment to nothing.
+/// Resets the words about the open segment.
 pub(crate) fn count_as_empty(control: &Control, now_ms: i64) {
     control.index_entries().store(0, Relaxed);
     control.time_entries().store(0, Relaxed);
@@ -227,7 +228,7 @@ pub(crate) fn count_as_empty(control: &Control, now_ms: i64) {
     control.segment_created_ms().store(now_ms, Relaxed);
 }
 
-/// The offset behind the last batch of a segment that has `bytes` readable bytes.
+/// Returns the offset behind the last batch of a segment that has `bytes` readable bytes.
 pub(crate) fn next_offset_of(directory: &Path, base: i64, bytes: u64) -> Result<i64> {
     let walked = walk_file(directory, base, base)?;
     if (walked.bytes as u64) < bytes {
@@ -236,10 +237,10 @@ pub(crate) fn next_offset_of(directory: &Path, base: i64, bytes: u64) -> Result<
     Ok(walked.next_offset)
 }
 
-/// Sets what the words say of the open segment to what is published of it. For the holder of the lock, after a death.
+/// Sets the words about the open segment to its published contents. For the holder of the lock, after a death.
 pub(crate) fn recount(control: &Control, directory: &Path, open: &mut OpenSegment, end: End) -> Result<()> {
     if !open.has_sound_counts(control, end) {
-        // The control file is damaged: everything is walked over, and the indexes begin anew.
+        // The control file is damaged: the whole segment is walked over, and the indexes are written again.
         open.clear_indexes();
         count_as_empty(control, control.segment_created_ms().load(Relaxed));
     }
@@ -262,7 +263,7 @@ pub(crate) fn recount(control: &Control, directory: &Path, open: &mut OpenSegmen
     Ok(())
 }
 
-/// Makes the words right after a restart of the machine, from the segments alone: everything since the last sync is walked
+/// Restores the words after a restart of the machine, from the segments alone. Everything since the last sync is walked
 /// over, and what was not written whole is cut. The caller holds the opening lock, and no other process has the queue open.
 pub(crate) fn recover(control: &mut Control, directory: &Path, rules: &Rules) -> Result<()> {
     control.reset_shared_state();
@@ -295,7 +296,7 @@ pub(crate) fn recover(control: &mut Control, directory: &Path, rules: &Rules) ->
     tailers::move_back_to(directory, next)?;
     reopen(control, directory, rules, last)?;
     control.synced_end().store(next, Relaxed);
-    // A start that was moved into the segment stays.
+    // A start within the segment, by DeleteRecords, stays.
     let log_start = control.log_start().load(Relaxed).max(first).min(next);
     control.log_start().store(log_start, Relaxed);
     let epoch = epochs::raise(directory, control.leader_epoch().load(Relaxed) as i32, next)?;
@@ -303,7 +304,7 @@ pub(crate) fn recover(control: &mut Control, directory: &Path, rules: &Rules) ->
     Ok(())
 }
 
-/// Cuts a segment to its whole batches, with indexes that belong to them, on the disk.
+/// Cuts a segment to its whole batches, writes matching indexes, and syncs them.
 fn close(directory: &Path, base: i64, mut walked: Walked) -> Result<()> {
     walked.add_time(base);
     let file = |extension: &str, bytes: &[u8]| {
@@ -321,12 +322,12 @@ fn close(directory: &Path, base: i64, mut walked: Walked) -> Result<()> {
     sync(&path, &cut.map_err(|error| QueueError::io("cutting", &path, error))?)
 }
 
-/// Has the last segment go on: gives its files their full size, and sets the words to what is in it.
+/// Opens the last segment for appends again: gives its files their full size, and sets the words to its contents.
 fn reopen(control: &Control, directory: &Path, rules: &Rules, base: i64) -> Result<()> {
     let walked = walk_file(directory, base, base)?;
     let roll = control.end().roll.wrapping_add(1);
     if walked.bytes as u64 > rules.segment_bytes {
-        // Of a time when segments were larger.
+        // It was written when segments were larger.
         let next = walked.next_offset;
         OpenSegment::create(directory, next, rules.segment_bytes)?;
         count_as_empty(control, wall_ms());
@@ -344,7 +345,7 @@ fn reopen(control: &Control, directory: &Path, rules: &Rules, base: i64) -> Resu
     let indexed_to =
         walked.index.last().map_or(0, |entry| u32::from_be_bytes(segment::first_bytes(&entry[4..])));
     control.indexed_to().store(indexed_to, Relaxed);
-    // The last time entry of a closed segment stays; it is not below what comes.
+    // The last time entry of a closed segment stays; it is not below later ones.
     let mut times = walked.clone();
     times.add_time(base);
     control.time_entries().store(times.times.len() as u32, Relaxed);

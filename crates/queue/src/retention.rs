@@ -1,4 +1,4 @@
-//! Which closed segments go. The process that rolls a segment applies the rules of the directory.
+//! Deletion of closed segments. The process that rolls a segment applies the rules of the directory.
 
 use std::io;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::control::Control;
 use crate::options::Rules;
 use crate::{segment, tailers};
 
-/// Deletes segments as the rules say. What cannot be deleted now is tried again at the next roll.
+/// Deletes segments as the rules say. A failed deletion is tried again at the next roll.
 pub(crate) fn apply(control: &Control, directory: &Path, rules: &Rules, now_ms: i64) {
     if rules.retention_ms == u64::MAX && rules.retention_bytes == u64::MAX {
         return;
@@ -19,13 +19,13 @@ pub(crate) fn apply(control: &Control, directory: &Path, rules: &Rules, now_ms: 
     let kept_from = match rules.keep_for_tailers {
         true => match tailers::slowest(directory) {
             Ok(slowest) => slowest.unwrap_or(i64::MAX),
-            // A position that cannot be read may be any.
+            // An unreadable position may be any.
             Err(_) => return,
         },
         false => i64::MAX,
     };
     let size = |base: &i64| Ok(std::fs::metadata(segment::path(directory, *base, "log"))?.len());
-    // Of segments whose size is not known more than the rules say could go.
+    // Without the size of a segment, more could be deleted than the rules say.
     let Ok(sizes) = bases.iter().map(size).collect::<io::Result<Vec<u64>>>() else { return };
     let mut bytes: u64 = sizes.iter().sum();
     for (pair, size) in bases.windows(2).zip(sizes) {
@@ -36,7 +36,7 @@ pub(crate) fn apply(control: &Control, directory: &Path, rules: &Rules, now_ms: 
         if !(is_old || bytes > rules.retention_bytes) || next > kept_from {
             break;
         }
-        // Readers learn it before the files go.
+        // Readers learn the new start before the files are deleted.
         control.log_start().fetch_max(next, AcqRel);
         bytes -= size;
         if segment::remove(directory, base).is_err() {
@@ -45,9 +45,9 @@ pub(crate) fn apply(control: &Control, directory: &Path, rules: &Rules, now_ms: 
     }
 }
 
-/// Has the queue begin with `offset`, and deletes closed segments that have nothing from there on. For the holder of the lock.
+/// Moves the start of the queue to `offset`, and deletes closed segments before it. For the holder of the lock.
 pub(crate) fn delete_before(control: &Control, directory: &Path, offset: i64) {
-    // Readers learn it before the files go.
+    // Readers learn the new start before the files are deleted.
     control.log_start().fetch_max(offset, AcqRel);
     let (open, _) = control.open_segment();
     let Ok(bases) = segment::list(directory) else { return };

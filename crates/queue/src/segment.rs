@@ -62,12 +62,12 @@ fn check_regular(entry: &fs::DirEntry) -> Result<()> {
             let why = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file; move it away");
             Err(QueueError::io("reading", &path, why))
         }
-        // Whoever opens it says what is wrong, or that it has gone.
+        // An open of the file reports what is wrong, or that it is gone.
         _ => Ok(()),
     }
 }
 
-/// Returns true if the first byte of a segment is that of no batch: it was begun, and nothing was published in it.
+/// Returns true if a segment begins with no batch: it was begun, and nothing was published in it.
 pub(crate) fn is_empty(directory: &Path, base: i64) -> Result<bool> {
     let path = path(directory, base, "log");
     let mut head = [0; 64];
@@ -76,7 +76,7 @@ pub(crate) fn is_empty(directory: &Path, base: i64) -> Result<bool> {
     Ok(mainstem_records::Batch::size_of_first(&head[..read]).is_err())
 }
 
-/// Deletes a segment. What is not there is no failure.
+/// Deletes a segment. Missing files are no failure.
 pub(crate) fn remove(directory: &Path, base: i64) -> Result<()> {
     // The log goes first: an index without one is ignored, the reverse is not.
     for extension in ["log", "index", "timeindex"] {
@@ -99,16 +99,16 @@ pub(crate) struct OpenSegment {
     pub(crate) log: Map,
     pub(crate) index: Map,
     pub(crate) times: Map,
-    /// Pages up to here were made present in this mapping.
+    /// Pages before this position were made present in this mapping.
     pub(crate) populated: Arc<AtomicUsize>,
-    /// Up to here an append need not look at `populated`.
+    /// An append before this position need not look at `populated`.
     pub(crate) ready_to: usize,
     /// Pages before this are not kept resident.
     pub(crate) forgotten_to: Arc<AtomicUsize>,
 }
 
 impl OpenSegment {
-    /// Makes the files with all the space that they may need. Where that fails, nothing is left of them.
+    /// Makes the files with all the space that they may need. After a failure, none of them is left.
     pub(crate) fn create(directory: &Path, base: i64, segment_bytes: u64) -> Result<()> {
         let created = sizes(segment_bytes).into_iter().try_for_each(|(extension, bytes)| {
             let path = path(directory, base, extension);
@@ -122,7 +122,7 @@ impl OpenSegment {
         created
     }
 
-    /// Makes a segment and maps it, of files that were made before if there are such. Where that fails, nothing is left of it.
+    /// Makes a segment, of prepared files if there are any, and maps it. After a failure, none of its files is left.
     pub(crate) fn begin(directory: &Path, base: i64, roll: u32, segment_bytes: u64) -> Result<OpenSegment> {
         if !ahead::take_spare(directory, base, segment_bytes) {
             OpenSegment::create(directory, base, segment_bytes)?;
@@ -165,7 +165,7 @@ impl OpenSegment {
         })
     }
 
-    /// Returns false if what the words say of the indexes cannot be.
+    /// Returns false if the words about the indexes cannot be right.
     pub(crate) fn has_sound_counts(&self, control: &Control, end: End) -> bool {
         use std::sync::atomic::Ordering::Relaxed;
         let fits = |entries: u32, bytes: usize, map: &Map| entries as usize * bytes <= map.len();
@@ -206,7 +206,7 @@ impl OpenSegment {
         self.add_time(control);
     }
 
-    /// Adds the greatest timestamp so far to the time index, unless it has it.
+    /// Adds the greatest timestamp so far to the time index, if it is not there yet.
     pub(crate) fn add_time(&mut self, control: &Control) {
         use std::sync::atomic::Ordering::{Relaxed, Release};
         let timestamp = control.max_timestamp().load(Relaxed);
@@ -230,15 +230,15 @@ impl OpenSegment {
     }
 }
 
-/// The files of the open segment, opened to be cut to what is in them, as Kafka leaves closed ones. All are open before one is cut:
-/// processes have them mapped, and write behind the end of a file that was cut too early.
+/// The files of the open segment, opened to be cut to their contents, as Kafka leaves closed ones. All are opened before one is
+/// cut: if an open failed after a cut, processes that have the cut file mapped would write behind its end.
 #[derive(Debug)]
 pub(crate) struct Sealing([(PathBuf, File); 3]);
 
 impl Sealing {
     /// Opens the files. Nothing is changed.
     pub(crate) fn open(directory: &Path, base: i64) -> Result<Sealing> {
-        // The log last: one that was cut is a closed segment, whose indexes have to be right.
+        // The log last: once it is cut, the segment is closed, and its indexes have to be right.
         let [index, times, log] = ["index", "timeindex", "log"].map(|extension| {
             let path = path(directory, base, extension);
             match File::options().write(true).open(&path) {
@@ -249,7 +249,7 @@ impl Sealing {
         Ok(Sealing([index?, times?, log?]))
     }
 
-    /// Cuts them. Where that fails, those that were cut get their size again.
+    /// Cuts them. After a failure, those that were cut get their size again.
     pub(crate) fn cut(
         self,
         bytes: u64,
@@ -266,7 +266,7 @@ impl Sealing {
         for (at, ((path, file), len)) in self.0.iter().zip(lengths).enumerate() {
             if let Err(error) = file.set_len(len) {
                 let cut = self.0.iter().zip([index, times, log]).take(at);
-                // Without space it is as large as it was, at least.
+                // Without space it stays at least as large as it was.
                 cut.for_each(|((_, file), bytes)| {
                     drop(allocate(file, bytes).or_else(|_| file.set_len(bytes)))
                 });
@@ -277,7 +277,7 @@ impl Sealing {
     }
 }
 
-/// Gives the indexes of the open segment their full size again.
+/// Gives the indexes of the open segment their full size.
 pub(crate) fn extend_indexes(directory: &Path, base: i64, segment_bytes: u64) -> Result<()> {
     sizes(segment_bytes).into_iter().filter(|(extension, _)| *extension != "log").try_for_each(
         |(extension, bytes)| {
@@ -302,7 +302,7 @@ pub(crate) fn sizes(segment_bytes: u64) -> [(&'static str, u64); 3] {
     ]
 }
 
-/// Reserves the space, so that no store into the mapping ever finds the disk full.
+/// Reserves the space, so that no store into the mapping finds the disk full.
 pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     match fallocate(file, bytes) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -319,7 +319,7 @@ pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// By the C library, as all of `std::fs`: a test stands in its place.
+/// By the C library, as in `std::fs`, so that a test can replace it.
 fn fallocate(file: &File, bytes: u64) -> io::Result<()> {
     let bytes = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
     // SAFETY: the file is open, and no memory is touched.
@@ -384,7 +384,7 @@ pub(crate) fn newest_timestamp(directory: &Path, base: i64) -> Result<Option<i64
     Ok(found.map(|entry| i64::from_be_bytes(first_bytes(&entry))))
 }
 
-/// The last entry for which `holds`, which is true for none, some or all of the first ones. A file that is missing has no
+/// Returns the last entry for which `holds` is true. It has to be true for a prefix of the entries. A missing file has no
 /// entries.
 fn floor(
     path: &Path,
@@ -396,7 +396,7 @@ fn floor(
     Ok(search(&file, entry_bytes, entries, holds)?.map(|(_, entry)| entry))
 }
 
-/// An index; `None` if it is missing.
+/// Opens an index; `None` if it is missing.
 fn open_index(path: &Path) -> io::Result<Option<File>> {
     match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -428,7 +428,7 @@ fn search(
     Ok(found)
 }
 
-/// The first bytes of a slice that has as many.
+/// Returns the first bytes of a slice, or zeros if it is shorter.
 pub(crate) fn first_bytes<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.first_chunk().copied().unwrap_or([0; N])
 }

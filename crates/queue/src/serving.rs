@@ -1,8 +1,8 @@
 //! A broker beside the processes of a queue: it serves the directory as a partition, one broker at a time.
 //!
-//! It appends under the writer lock as they do, and only tries that where it must not wait ([`Appender::try_lock`]). It
-//! reads the files, not the mapping, and is given nothing but where to look: what it finds there it checks itself. It sleeps on
-//! a word of its own, so that local readers that sleep and wake often do not wake it too.
+//! It appends under the writer lock as they do, and only tries the lock where it must not wait ([`Appender::try_lock`]). It
+//! reads the files, not the mapping. This crate tells it where a batch is; the broker checks the bytes itself. It sleeps on a
+//! word of its own, so that local readers that sleep and wake often do not wake it too.
 
 use std::fs;
 use std::io;
@@ -25,10 +25,10 @@ use crate::tailer::Start;
 use crate::writer::wall_ms;
 use crate::{epochs, guard, segment};
 
-/// Queues that one call of [`wait_any`] can wait for.
+/// The most queues that one call of [`wait_any`] can wait for.
 pub const WAIT_ANY_MAX: usize = 128;
 
-/// A queue that this process serves as a broker. No other process does so while this lives.
+/// A queue that this process serves as a broker. Until this is dropped, no other process can.
 #[derive(Debug)]
 pub struct Serving {
     queue: Queue,
@@ -37,42 +37,42 @@ pub struct Serving {
     _lock: LockFile,
 }
 
-/// The rules of a queue, fixed when it was made. `None` is never.
+/// The rules of a queue, fixed when it was made. `None` means never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServedRules {
     /// The size of a segment, in bytes.
     pub segment_bytes: u64,
-    /// The open segment is closed when it is older, in ms.
+    /// The age at which the open segment is closed, in ms.
     pub roll_ms: Option<u64>,
-    /// Closed segments go whose newest message is older, in ms.
+    /// The age of its newest message at which a closed segment is deleted, in ms.
     pub retention_ms: Option<u64>,
-    /// The oldest closed segments go while all have more bytes.
+    /// The total size above which the oldest closed segments are deleted.
     pub retention_bytes: Option<u64>,
-    /// What a named tailer has not read stays.
+    /// True if messages that a named tailer has not read are kept.
     pub keep_for_tailers: bool,
 }
 
-/// Where the batch is that holds an offset, or the first one after it. All of it is what other processes wrote.
+/// The place of the batch with an offset, or of the first one after it. Other processes wrote all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
     /// The base offset of its segment.
     pub base_offset: i64,
     /// The segment's file.
     pub path: PathBuf,
-    /// Where a batch begins that is not behind the offset.
+    /// The position of a batch at or before the offset.
     pub position: u64,
-    /// How many bytes of the segment may be read.
+    /// The readable bytes of the segment.
     pub bytes: u64,
-    /// The segment is closed, and the next one begins with this offset.
+    /// The base offset of the next segment, if this one is closed.
     pub next_segment: Option<i64>,
 }
 
 impl Queue {
-    /// Has this process be the broker that serves the queue. From then on it outlives that another process cuts a file of any queue
-    /// that it has mapped ([`Serving::check_whole`]): it has a handler of SIGBUS, which leaves faults elsewhere to the handler before it.
+    /// Makes this process the broker that serves the queue. From then on it survives when another process cuts a mapped file of any queue
+    /// ([`Serving::check_whole`]). It installs a handler of SIGBUS, which leaves other faults to the earlier handler.
     ///
     /// # Errors
-    /// [`QueueError::Busy`] while another one does, [`QueueError::ReadOnly`] without write permission.
+    /// [`QueueError::Busy`] while another process serves it, [`QueueError::ReadOnly`] without write permission.
     pub fn serve(&self) -> Result<Serving> {
         self.inner.check_writable()?;
         let lock = lock::open_for_locks(self.directory(), true)?;
@@ -84,7 +84,7 @@ impl Queue {
         }
         guard::install();
         let serving = Serving { queue: self.clone(), arming: Mutex::default(), _lock: lock };
-        // A broker that died may have set the bit, and no more than that.
+        // A broker that died may have left the bit set, and nothing else.
         serving.disarm();
         Ok(serving)
     }
@@ -102,10 +102,10 @@ impl Queue {
         }
     }
 
-    /// The newest message that has the greatest timestamp: its offset, and the timestamp. `None` where none has one.
+    /// Returns the offset and the timestamp of the newest message with the greatest timestamp; `None` if none has one.
     ///
     /// # Errors
-    /// As of reading.
+    /// As for reads.
     pub fn newest_timestamp(&self) -> Result<Option<(i64, i64)>> {
         let control = &self.inner.control;
         let (open, _) = control.open_segment();
@@ -116,10 +116,10 @@ impl Queue {
         self.first_at(newest.max(0))
     }
 
-    /// The first message whose timestamp is this or later, in ms since 1970: its offset, and its timestamp.
+    /// Returns the offset and the timestamp of the first message with this timestamp or a later one, in ms since 1970.
     ///
     /// # Errors
-    /// As of reading.
+    /// As for reads.
     pub fn first_at(&self, timestamp: i64) -> Result<Option<(i64, i64)>> {
         let mut reader = self.reader(Start::Time(timestamp))?;
         Ok(reader.read()?.map(|record| (record.offset, record.timestamp)))
@@ -132,8 +132,8 @@ impl Serving {
         &self.queue
     }
 
-    /// Says whether the control file is whole still. Where it was cut, nothing is true that the queue has said before this call of
-    /// its ends, its segments and its syncs.
+    /// Checks that the control file is whole. If it was cut, earlier answers of this queue about its ends, its segments and its
+    /// syncs may be wrong.
     ///
     /// # Errors
     /// [`QueueError::Cut`].
@@ -141,7 +141,7 @@ impl Serving {
         self.queue.inner.control.check_whole()
     }
 
-    /// The id of the topic that the queue is, from `partition.metadata`.
+    /// The topic id of the queue, from `partition.metadata`.
     ///
     /// # Errors
     /// If the file is missing or damaged.
@@ -156,7 +156,7 @@ impl Serving {
         })
     }
 
-    /// The leader epoch of what is appended.
+    /// The leader epoch of new batches.
     pub fn leader_epoch(&self) -> i32 {
         self.queue.inner.control.leader_epoch().load(Acquire) as i32
     }
@@ -172,7 +172,8 @@ impl Serving {
     /// Finds the batch that holds an offset.
     ///
     /// # Errors
-    /// [`QueueError::OutOfRange`] for an offset that the queue does not have (yet), and failures to read the directory.
+    /// [`QueueError::OutOfRange`] for an offset that the queue does not have (yet), and errors of reading the
+    /// directory.
     pub fn locate(&self, offset: i64) -> Result<Located> {
         let control = &self.queue.inner.control;
         let directory = self.queue.directory();
@@ -210,7 +211,7 @@ impl Serving {
             let path = segment::path(directory, base, "log");
             let position = segment::position_before(directory, base, None, offset)?;
             match fs::metadata(&path) {
-                // Retention was faster.
+                // Retention has deleted it meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 file => {
                     let bytes = file.map_err(|error| QueueError::io("reading", &path, error))?.len();
@@ -226,11 +227,11 @@ impl Serving {
         }
     }
 
-    /// Asks that the next append or sync, of any process, changes [`Serving::sequence`]. What came before this is seen by a
-    /// look at [`Queue::ends`] after it.
+    /// Makes the next append or sync, of any process, change [`Serving::sequence`]. What was published before this call is
+    /// seen by a look at [`Queue::ends`] after it.
     pub fn arm(&self) {
         let control = &self.queue.inner.control;
-        // Held until appenders are sure to see the bit, so that a thread that finds it set may count upon that.
+        // Held until appenders are sure to see the bit, so that a thread that finds it set can rely on that.
         let _armed = self.arming.lock();
         if control.sleepers().load(Acquire) & sleeper::BROKER == 0 {
             control.sleepers().fetch_or(sleeper::BROKER, SeqCst);
@@ -241,8 +242,8 @@ impl Serving {
         }
     }
 
-    /// Takes back what [`Serving::arm`] asked for: this process looks at the ends by itself. An append that has seen it wakes
-    /// all the same.
+    /// Ends what [`Serving::arm`] has begun: this process looks at the ends by itself. An append that has seen the bit still
+    /// wakes it.
     pub fn disarm(&self) {
         let control = &self.queue.inner.control;
         if control.sleepers().load(Acquire) & sleeper::BROKER != 0 {
@@ -250,7 +251,7 @@ impl Serving {
         }
     }
 
-    /// The base offset of the open segment, and how many bytes of it may be read.
+    /// The base offset of the open segment, and its readable bytes.
     pub fn published(&self) -> (i64, u64) {
         let (base, end) = self.queue.inner.control.open_segment();
         (base, u64::from(end.bytes))
@@ -261,7 +262,7 @@ impl Serving {
         self.queue.inner.control.broker_wake_sequence().load(Acquire)
     }
 
-    /// Wakes this process's own thread that waits.
+    /// Wakes this process's own waiting thread.
     pub fn notify(&self) {
         let word = self.queue.inner.control.broker_wake_sequence();
         word.fetch_add(1, SeqCst);
@@ -269,11 +270,11 @@ impl Serving {
     }
 }
 
-/// Sleeps until the sequence of one of several queues is not the given one, at most [`WAIT_ANY_MAX`] of them, or for no
-/// reason.
+/// Sleeps until the sequence of one of several queues is not the given one, or for no reason. At most [`WAIT_ANY_MAX`]
+/// queues.
 ///
 /// # Errors
-/// `Unsupported` where the kernel can wait for one only (Linux before 5.16), and there are more.
+/// `Unsupported` if the kernel can wait for one only (Linux before 5.16), and there are more.
 pub fn wait_any(queues: &[(&Serving, u32)], timeout: Option<Duration>) -> io::Result<()> {
     use rustix::io::Errno;
     let done = match queues {
@@ -286,7 +287,7 @@ pub fn wait_any(queues: &[(&Serving, u32)], timeout: Option<Duration>) -> io::Re
         many => wait_many(many, timeout),
     };
     match done {
-        // A file that was cut has no word to sleep on: a look at it says so.
+        // A cut file has no word to sleep on. The next look at it reports that.
         Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT | Errno::FAULT) => Ok(()),
         Err(Errno::NOSYS | Errno::PERM) => Err(io::ErrorKind::Unsupported.into()),
         Err(error) => Err(error.into()),
@@ -306,7 +307,7 @@ fn wait_many(queues: &[(&Serving, u32)], timeout: Option<Duration>) -> rustix::i
             wait
         })
         .collect();
-    // This call takes a point in time.
+    // This call takes a point in time, not a duration.
     let until = timeout.map(|timeout| {
         let now = rustix::time::clock_gettime(ClockId::Monotonic);
         let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
@@ -322,13 +323,13 @@ pub struct Locked<'a> {
 }
 
 impl Appender {
-    /// Takes the writer lock if it is free, or becomes so within about the time of an append.
+    /// Takes the writer lock if it is free within about the time of an append.
     ///
     /// # Errors
-    /// As [`Appender::append`]; [`QueueError::Busy`] of an exclusive appender, which has none.
+    /// As [`Appender::append`]; [`QueueError::Busy`] for an exclusive appender, which has no lock.
     pub fn try_lock(&mut self) -> Result<Option<Locked<'_>>> {
         let shared = self.as_shared()?;
-        // Not `then_some`: what is not held must not be given back.
+        // Not `then_some`, which would make and drop a `Locked`, and release a lock that is not held.
         Ok(shared.try_lock()?.then(|| Locked { shared }))
     }
 
@@ -344,8 +345,7 @@ impl Appender {
 }
 
 impl Locked<'_> {
-    /// Appends a batch as it is but for its header, which is given, and the offset and the leader epoch in it. Returns its first
-    /// offset.
+    /// Appends the payload of a batch behind the given header, with offset and leader epoch stamped. Returns its first offset.
     ///
     /// # Errors
     /// As [`Appender::append`].
@@ -361,7 +361,7 @@ impl Locked<'_> {
         self.shared.writer().maintain(wall_ms())
     }
 
-    /// Has the queue begin with `offset`, which is to be one that it has, or its next one.
+    /// Moves the start of the queue to `offset`, which has to be an offset of the queue, or its next one.
     pub fn delete_before(&mut self, offset: i64) {
         self.shared.writer().delete_before(offset);
     }

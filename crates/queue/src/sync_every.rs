@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::error::{QueueError, Result};
 use crate::queue::Queue;
 
-/// Syncs a queue again and again, see [`Queue::sync_every`]. Dropping it syncs a last time.
+/// Syncs a queue at an interval, see [`Queue::sync_every`]. Dropping it syncs a last time.
 #[derive(Debug)]
 pub struct SyncEvery {
-    /// Its end ends the thread.
+    /// Dropping it ends the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<Result<i64>>>,
 }
@@ -22,7 +22,7 @@ impl SyncEvery {
         let run = move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval) {
                 match queue.sync() {
-                    // The disk was not asked: it is at the next turn.
+                    // No sync was made: the next turn tries again.
                     Err(error) if error.is_shortage() => {}
                     done => drop(done?),
                 }

@@ -26,20 +26,20 @@ use crate::segment;
 use crate::tailer::back::Back;
 use crate::tailers::Position;
 
-/// Compressed batches, which only a broker's clients write, may not become larger.
+/// The most bytes of decompressed records. Only a broker's clients write compressed batches.
 const DECOMPRESSED_MAX: usize = 64 << 20;
-/// So often in a row a reader finds nothing before it compares that with the next offset: its line of memory stays the writer's, who
-/// would otherwise wait for it at each message.
-const LOOKS_BEFORE_DOUBT: u32 = 1 << 14;
-/// A reader that cannot be woken looks again after so long.
+/// The number of empty looks in a row before a reader compares its position with the next offset. Rare looks leave that cache line
+/// to the writer, which would otherwise wait for it at each message.
+const LOOKS_BEFORE_CHECK: u32 = 1 << 14;
+/// The interval of looks of a reader that cannot be woken.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Where a tailer without a name begins.
+/// The start of a tailer without a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// With the first message that is there.
+    /// With the first message of the queue.
     Earliest,
-    /// With what is appended from now on.
+    /// With the next message that is appended.
     Latest,
     /// With the message of this offset.
     Offset(i64),
@@ -47,10 +47,10 @@ pub enum Start {
     Time(i64),
 }
 
-/// How a tailer waits for the next message.
+/// The way in which a tailer waits for the next message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// It looks again at once: the shortest way, for a core of its own.
+    /// It looks again at once: the shortest delay, for a core of its own.
     Spin,
     /// It lets other threads run between looks.
     Yield,
@@ -58,7 +58,7 @@ pub enum Wait {
     Sleep,
 }
 
-/// Reads a queue. As an iterator it ends at what is published now, and may be asked again.
+/// Reads a queue. As an iterator it ends at the published end, and may be asked again later.
 #[derive(Debug)]
 pub struct Tailer {
     inner: Arc<Inner>,
@@ -75,9 +75,9 @@ pub struct Tailer {
     back: Back,
     /// Pages of the segment before this are not kept resident.
     forgotten_to: usize,
-    /// Beyond this position more of them are given back.
+    /// Position beyond which more of them are given back.
     forgets_at: usize,
-    /// How often in a row there was nothing.
+    /// The number of empty looks in a row.
     empty_looks: u32,
 }
 
@@ -85,10 +85,10 @@ pub struct Tailer {
 struct ReadSegment {
     base: i64,
     roll: u32,
-    /// Tells its length when it is closed, even when retention has taken its name.
+    /// Its length is known when it is closed, even after retention has deleted its name.
     file: File,
     map: Arc<Map>,
-    /// Set when it is closed: its length.
+    /// The length of the segment, once it is closed.
     sealed: Option<usize>,
 }
 
@@ -98,7 +98,7 @@ struct OpenBatch {
     range: Range<usize>,
     records: Option<Arc<Vec<u8>>>,
     cursor: RecordCursor,
-    /// Of records, by the header of the batch.
+    /// The number of records, by the header of the batch.
     count: i32,
 }
 
@@ -132,7 +132,7 @@ impl OpenBatch {
     }
 }
 
-/// A message, which stays readable for as long as it is kept: its bytes are those of the mapped file.
+/// A message, which stays readable for as long as this lives: its bytes are those of the mapped file.
 #[derive(Debug, Clone)]
 pub struct Message {
     map: Arc<Map>,
@@ -157,7 +157,7 @@ impl Message {
         self.record().key
     }
 
-    /// Its value; empty where there is none (a tombstone of a broker's client).
+    /// Its value; empty if it has none (a tombstone of a broker's client).
     pub fn value(&self) -> &[u8] {
         self.record().value.unwrap_or_default()
     }
@@ -167,7 +167,7 @@ impl Message {
         self.record().headers
     }
 
-    /// All of it, borrowed.
+    /// The whole record, borrowed.
     pub fn record(&self) -> Record<'_> {
         let record = record(&self.map, &self.batch).ok().flatten();
         record.expect("it was read when the message was made, and published bytes do not change")
@@ -187,7 +187,7 @@ impl Tailer {
         inner.check_writable()?;
         let start = inner.control.log_start().load(Acquire);
         let named = Position::open(&inner.directory, name, start)?;
-        // What retention took while nothing was read is skipped; and no reader was ever behind the end.
+        // Messages that retention deleted meanwhile are skipped. A position is never beyond the end.
         let start = inner.control.log_start().load(Acquire);
         let next = named.load().max(start).min(inner.control.next_offset());
         let mut tailer = Tailer::at(inner, next);
@@ -227,7 +227,7 @@ impl Tailer {
         self.synced_only
     }
 
-    /// The same for tasks: as a stream of messages, on any executor.
+    /// Turns it into a tailer for tasks: a stream of messages, on any executor.
     pub fn into_async(self) -> AsyncTailer {
         AsyncTailer::new(self)
     }
@@ -237,8 +237,8 @@ impl Tailer {
         self.next
     }
 
-    /// Has the tailer stop at what was synced ([`Ends::synced`](crate::Ends)): no power cut takes back what it has read. A sync wakes
-    /// it as an append does.
+    /// Limits the tailer to synced messages ([`Ends::synced`](crate::Ends)), which no power cut erases. A sync wakes it as an append
+    /// does.
     #[must_use]
     pub fn synced_only(mut self, synced_only: bool) -> Tailer {
         self.synced_only = synced_only;
@@ -253,7 +253,7 @@ impl Tailer {
         }
     }
 
-    /// Goes elsewhere. A named tailer keeps it as its position.
+    /// Moves the tailer. A named one stores the new position.
     ///
     /// # Errors
     /// [`QueueError::OutOfRange`] for an offset that is not in the queue; the position stays.
@@ -278,19 +278,19 @@ impl Tailer {
         self.back.clear();
     }
 
-    /// Keeps the position of a named tailer now. Otherwise it is kept when the next message is asked for, so that one
-    /// that was being worked on when the process died is read again.
+    /// Stores the position of a named tailer now. Otherwise it is stored with the next read, so that a message whose
+    /// handling was cut off by the death of the process is read again.
     pub fn commit(&self) {
         if let Some(named) = &self.named {
             named.store(self.next);
         }
     }
 
-    /// The next message; `None` if there is none yet. Asking for it says that the one before it is done.
+    /// Returns the next message; `None` if there is none yet. The call also says that the message before it is done.
     ///
     /// # Errors
-    /// [`QueueError::Damaged`] if the bytes are not those that were written, [`QueueError::OutOfRange`] if retention was
-    /// faster than this tailer.
+    /// [`QueueError::Damaged`] if the bytes are not those that were written, [`QueueError::OutOfRange`] if retention has
+    /// deleted the message.
     pub fn read(&mut self) -> Result<Option<Record<'_>>> {
         if !self.find_next()? {
             return Ok(None);
@@ -306,7 +306,7 @@ impl Tailer {
         }
     }
 
-    /// The same, to be kept.
+    /// The same, as a message that can be kept.
     ///
     /// # Errors
     /// As [`Tailer::read`].
@@ -331,8 +331,8 @@ impl Tailer {
     /// batch may begin before them.
     ///
     /// # Errors
-    /// As [`Tailer::read`]; then `out` has the batches before the one that cannot be read. Where the next segment cannot be mapped for
-    /// want of descriptors or memory ([`QueueError::is_shortage`]), they are returned, and the error comes with the next call.
+    /// As [`Tailer::read`]; then `out` has the batches before the unreadable one. If the next segment cannot be mapped for want of
+    /// descriptors or memory ([`QueueError::is_shortage`]), they are returned, and the error comes with the next call.
     pub fn read_batches(&mut self, end: i64, bytes_max: usize, out: &mut Vec<u8>) -> Result<Range<i64>> {
         self.commit();
         let from = self.next;
@@ -346,7 +346,7 @@ impl Tailer {
     fn read_batches_before(&mut self, end: i64, bytes_max: usize, out: &mut Vec<u8>) -> Result<()> {
         let begin = out.len();
         if let Some(open) = self.batch.take() {
-            // Some of its records were read alone.
+            // Some of its records were read one by one.
             self.position = open.range.start;
         }
         let end = end.min(self.readable_end());
@@ -380,7 +380,7 @@ impl Tailer {
         Ok(())
     }
 
-    /// Waits until there is something to read, for at most `timeout`; returns whether there is.
+    /// Waits until there is something to read, for at most `timeout`; returns true if there is.
     pub fn wait(&mut self, how: Wait, timeout: Option<Duration>) -> bool {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
@@ -398,7 +398,7 @@ impl Tailer {
         }
     }
 
-    /// Looks at the end alone while all of the open segment was read, as reading does.
+    /// Looks only at the published end while all of the open segment was read, as reading does.
     fn is_there_more(&mut self) -> bool {
         if let Some(segment) = &self.segment
             && !self.synced_only
@@ -409,7 +409,7 @@ impl Tailer {
                 && !self.batch.as_ref().is_some_and(OpenBatch::has_more);
             if has_read_all {
                 self.empty_looks = self.empty_looks.saturating_add(1);
-                if self.empty_looks < LOOKS_BEFORE_DOUBT {
+                if self.empty_looks < LOOKS_BEFORE_CHECK {
                     return false;
                 }
             }
@@ -430,13 +430,13 @@ impl Tailer {
             return;
         }
         let announced = control.announce_sleep();
-        // An appender that publishes after this look sees that we sleep.
+        // An appender that publishes after this look sees that this process sleeps.
         if self.readable_end() <= self.next {
             control.sleep(announced, left);
         }
     }
 
-    /// An iterator that waits for what comes and does not end.
+    /// Returns an iterator that waits for new messages and does not end.
     pub fn follow(&mut self, how: Wait) -> Follow<'_> {
         Follow { tailer: self, how }
     }
@@ -445,7 +445,7 @@ impl Tailer {
         &self.inner.control
     }
 
-    /// Has the batch at hand that holds the next record, with its cursor there; false if there is none yet.
+    /// Opens the batch with the next record, and moves its cursor there; false if there is none yet.
     fn find_next(&mut self) -> Result<bool> {
         self.commit();
         // Syncs end between batches, so that one is read whole or not at all.
@@ -457,12 +457,12 @@ impl Tailer {
                 return Ok(true);
             }
             if self.batch.is_some() {
-                // It stays for one that turns back.
+                // The batch stays for a reader that turns back.
                 self.next = self.next.max(self.covered.end);
             }
             if !self.open_batch()? {
                 self.empty_looks = self.empty_looks.saturating_add(1);
-                if self.empty_looks < LOOKS_BEFORE_DOUBT {
+                if self.empty_looks < LOOKS_BEFORE_CHECK {
                     return Ok(false);
                 }
                 self.empty_looks = 0;
@@ -474,11 +474,11 @@ impl Tailer {
         }
     }
 
-    /// Opens the batch at the position if the next offset says that there is one; false if it says none.
+    /// Opens the batch at the position if the next offset says that there is one; false if not.
     ///
     /// # Errors
-    /// [`QueueError::Damaged`] if no segment has it. Writers publish bytes before offsets, so that only damaged words of the
-    /// control file say so; a reader that took it for "not yet" would look again for ever.
+    /// [`QueueError::Damaged`] if no segment has it. Writers publish bytes before offsets, so only a damaged control file
+    /// can say so. A reader that took it for "not yet" would look again for ever.
     fn open_promised_batch(&mut self) -> Result<bool> {
         let promised = self.control().next_offset();
         if promised <= self.next {
@@ -487,7 +487,7 @@ impl Tailer {
         if self.open_batch()? {
             return Ok(true);
         }
-        // Reading it may have passed over control batches, up to the end; or a writer has repaired the queue meanwhile.
+        // Reading may have passed control batches up to the end, or a writer has repaired the queue meanwhile.
         match promised.min(self.control().next_offset()) <= self.next {
             true => Ok(false),
             false => {
@@ -522,7 +522,7 @@ impl Tailer {
         }
     }
 
-    /// The batch at a place of the segment, checked and decompressed, with the cursor at its first record; `None` if its records are
+    /// Checks and decompresses the batch at a place of the segment, with the cursor at its first record; `None` if its records are
     /// control records.
     fn open_at(&mut self, range: Range<usize>) -> Result<Option<OpenBatch>> {
         let segment = self.segment.as_ref().expect("it was entered");
@@ -549,7 +549,8 @@ impl Tailer {
         Ok(Some(OpenBatch { range, records, cursor: RecordCursor::default(), count }))
     }
 
-    /// First offset, next offset and place of the batch at the position; moves to the next segment at the end of one.
+    /// Returns first offset, next offset and place of the batch at the position; moves to the next segment at the end
+    /// of one.
     fn peek_batch(&mut self) -> Result<Option<(i64, i64, Range<usize>)>> {
         loop {
             let limit = self.limit()?;
@@ -579,7 +580,7 @@ impl Tailer {
         }
     }
 
-    /// How many bytes of the segment may be read.
+    /// Returns the readable bytes of the segment.
     fn limit(&mut self) -> Result<usize> {
         let segment = self.segment.as_ref().expect("it was entered");
         if let Some(sealed) = segment.sealed {
@@ -593,7 +594,7 @@ impl Tailer {
             }
             return Ok(bytes);
         }
-        // It was closed since; its length is final.
+        // It was closed meanwhile; its length is final.
         let len = segment.file.metadata().map_err(|error| {
             QueueError::io("reading", &segment::path(&self.inner.directory, segment.base, "log"), error)
         })?;
@@ -614,7 +615,7 @@ impl Tailer {
             }
             let base = match offset >= open {
                 true => open,
-                // The next segment in order is named by the offset itself.
+                // The offset itself names the next segment in order.
                 false if segment::path(directory, offset, "log").exists() => offset,
                 false => segment::list(directory)?.into_iter().rfind(|base| *base <= offset).unwrap_or(start),
             };
@@ -624,12 +625,12 @@ impl Tailer {
                 Ok((Map::new(&file, len, false)?, len, file))
             });
             let (map, len, file) = match mapped {
-                // Retention was faster: look again.
+                // Retention has deleted it: look again.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 mapped => mapped.map_err(|error| QueueError::io("mapping", &path, error))?,
             };
             if base == open && control.end().roll != end.roll {
-                // It was closed while it was mapped; its length may be of before.
+                // It was closed while it was mapped; the length may be an earlier one.
                 continue;
             }
             let sealed = (base != open).then_some(len);
@@ -648,7 +649,7 @@ impl Tailer {
         Err(QueueError::OutOfRange { offset, start, end })
     }
 
-    /// The first offset whose message has this timestamp or a later one; the end of the queue if there is none.
+    /// Returns the first offset with this timestamp or a later one; the end of the queue if there is none.
     fn offset_at(&self, timestamp: i64) -> Result<i64> {
         let control = self.control();
         let (open, _) = control.open_segment();
@@ -676,7 +677,7 @@ impl Tailer {
         Ok(control.next_offset())
     }
 
-    /// Pages that were read long ago need not be resident.
+    /// Gives back pages that were read long ago.
     fn give_back(&mut self) {
         if self.position > self.forgets_at {
             self.forget();
@@ -685,7 +686,7 @@ impl Tailer {
 
     #[cold]
     fn forget(&mut self) {
-        // Whole pieces: a page that one call ends in would be left by the next one.
+        // Whole pieces: a page in which one call ends would be left out by the next one.
         let to = (self.position - self.inner.options.resident_bytes) / PIECE_BYTES * PIECE_BYTES;
         if let Some(segment) = &self.segment {
             segment.map.forget(self.forgotten_to..to);
@@ -722,7 +723,7 @@ impl Iterator for Tailer {
     }
 }
 
-/// Messages for ever, see [`Tailer::follow`].
+/// An endless iterator over messages, see [`Tailer::follow`].
 #[derive(Debug)]
 pub struct Follow<'a> {
     tailer: &'a mut Tailer,

@@ -1,4 +1,4 @@
-//! Named tailers: positions that are kept in the directory, each in a mapped file of its own.
+//! Named tailers: positions that are stored in the directory, each in a mapped file of its own.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -23,7 +23,7 @@ mod word {
     pub(super) const UPDATED_MS: usize = 16;
 }
 
-/// A named tailer as it is listed.
+/// A named tailer, as in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TailerInfo {
     /// Its name.
@@ -32,13 +32,13 @@ pub struct TailerInfo {
     pub position: i64,
     /// Messages that it has not read.
     pub lag: i64,
-    /// Whether a process reads under this name now.
+    /// True if a process reads under this name now.
     pub is_live: bool,
     /// When it last moved, in ms since 1970.
     pub updated_ms: i64,
 }
 
-/// The position of a named tailer, which no other has while this lives.
+/// The position of a named tailer, which no other process can open while this lives.
 #[derive(Debug)]
 pub(crate) struct Position {
     map: Map,
@@ -88,14 +88,14 @@ impl Position {
         self.map.i64(word::POSITION).load(Acquire)
     }
 
-    /// Everything before this offset is done.
+    /// Notes that everything before this offset is done.
     pub(crate) fn store(&self, position: i64) {
         store(&self.map, position);
     }
 }
 
-/// The position of a named tailer that nobody reads by: its owner moves it ([`Queue::bookmark`](crate::Queue::bookmark)). It takes no
-/// descriptor. While the publisher of a journal runs, the bookmarks of its consumers are live tailers for all others.
+/// The position of a named tailer without a reader: its owner moves it ([`Queue::bookmark`](crate::Queue::bookmark)). It takes no
+/// descriptor. While the publisher of a journal runs, the bookmarks of its consumers are live tailers for all other processes.
 #[derive(Debug)]
 pub struct Bookmark {
     path: PathBuf,
@@ -104,12 +104,12 @@ pub struct Bookmark {
 
 impl Bookmark {
     pub(crate) fn open(directory: &Path, name: &str, start: i64) -> Result<Bookmark> {
-        // The lock is given back with its file.
+        // Closing the file releases the lock.
         let Position { map, .. } = Position::open_unless_read(directory, name, start)?;
         Ok(Bookmark { path: path(directory, name)?, position: map })
     }
 
-    /// Deletes it. What it is moved to from then on is kept by nobody.
+    /// Deletes the file. Later moves are not stored.
     ///
     /// # Errors
     /// If it cannot be deleted.
@@ -127,7 +127,7 @@ impl Bookmark {
         self.position.i64(word::POSITION).load(Acquire)
     }
 
-    /// Says that everything before this offset is done.
+    /// Notes that everything before this offset is done.
     pub fn move_to(&self, offset: i64) {
         store(&self.position, offset);
     }
@@ -142,23 +142,23 @@ fn segment_allocate(file: &File) -> std::io::Result<()> {
     crate::segment::allocate(file, BYTES as u64)
 }
 
-/// What is known of one named tailer of a queue whose next offset is `end`; `None` if there is none.
+/// Finds a named tailer of a queue whose next offset is `end`; `None` if there is none.
 pub(crate) fn find(directory: &Path, name: &str, end: i64) -> Result<Option<TailerInfo>> {
     let path = path(directory, name)?;
     read(&path, name.to_owned(), end, has_publisher(directory)?)
 }
 
-/// Deletes the position of a name that no tailer has; returns whether there was one.
+/// Deletes the position of a name without a live tailer; returns true if there was one.
 pub(crate) fn remove(directory: &Path, name: &str) -> Result<bool> {
     let path = path(directory, name)?;
     match path.try_exists() {
         Ok(true) => {}
         Ok(false) => return Ok(false),
-        // A name that no file can have has none.
+        // A name that cannot be a file's has no tailer.
         Err(error) if error.kind() == ErrorKind::InvalidFilename => return Ok(false),
         Err(error) => return Err(QueueError::io("reading", &path, error)),
     }
-    // While it is held no tailer begins with the file that goes.
+    // While it is held, no tailer can begin with the file that is deleted.
     let _held = Position::open(directory, name, 0)?;
     fs::remove_file(&path).map_err(|error| QueueError::io("deleting", &path, error))?;
     Ok(true)
@@ -188,8 +188,8 @@ pub(crate) fn slowest(directory: &Path) -> Result<Option<i64>> {
     Ok(list(directory, 0)?.into_iter().map(|tailer| tailer.position).min())
 }
 
-/// Moves tailers that are behind `end` there: a power cut, or a repair, took what they had read, and what is appended from then on they
-/// have not. The caller has the queue alone.
+/// Moves tailers that are behind `end` back to it. A power cut or a repair took messages that they had read, and they have not read
+/// those that are appended now. No other process has the queue open.
 pub(crate) fn move_back_to(directory: &Path, end: i64) -> Result<()> {
     for tailer in list(directory, end)?.into_iter().filter(|tailer| tailer.position > end) {
         Position::open(directory, &tailer.name, end)?.store(end);
@@ -197,11 +197,11 @@ pub(crate) fn move_back_to(directory: &Path, end: i64) -> Result<()> {
     Ok(())
 }
 
-/// `None` for a file that holds no position (yet), or is gone.
+/// Reads a position; `None` for a file that has none (yet), or is gone.
 fn read(path: &Path, name: String, end: i64, has_publisher: bool) -> Result<Option<TailerInfo>> {
     let failed = |error| QueueError::io("reading", path, error);
     let file = match File::open(path) {
-        // It was removed since its name was read, or no file can have such a name.
+        // It was removed since its name was listed, or no file can have such a name.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidFilename) => {
             return Ok(None);
         }
@@ -230,7 +230,7 @@ fn path(directory: &Path, name: &str) -> Result<PathBuf> {
     Ok(directory.join(DIRECTORY).join(file_of_name(name) + EXTENSION))
 }
 
-/// A file name for any name: other bytes than letters, digits, `-` and `_` as `%` and two digits.
+/// Returns a file name for any name: bytes other than letters, digits, `-` and `_` become `%` and two digits.
 pub fn file_of_name(name: &str) -> String {
     let encode = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => char::from(byte).to_string(),
@@ -239,7 +239,7 @@ pub fn file_of_name(name: &str) -> String {
     name.bytes().map(encode).collect()
 }
 
-/// The name that [`file_of_name`] has made a file's name of; `None` if it is none.
+/// Returns the name that [`file_of_name`] has encoded; `None` if the file's name is no such one.
 pub fn name_of_file(file: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(file.len());
     let mut rest = file.bytes();

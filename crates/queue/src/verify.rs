@@ -1,4 +1,4 @@
-//! Looking through a queue's directory, and making it right where it is damaged.
+//! Verification of a queue's directory, and repair of a damaged one.
 
 use std::fs::File;
 use std::io;
@@ -17,18 +17,18 @@ use crate::recovery::{self, walk};
 use crate::segment::{self, INDEX_ENTRY, TIME_ENTRY, first_bytes};
 use crate::{lock, tailers};
 
-/// What [`verify`] found.
+/// The result of [`verify`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verification {
     /// The segments, ascending.
     pub segments: Vec<SegmentCheck>,
-    /// What is wrong beside the segments: of the control file, or of segments that do not follow each other.
+    /// Faults outside of the segments: of the control file, or of segments that do not follow each other.
     pub faults: Vec<String>,
-    /// Messages before this offset were said to survive a power cut; `None` if the control file cannot say it.
+    /// Messages before this offset survive a power cut, by the control file; `None` if it cannot say it.
     pub synced: Option<i64>,
 }
 
-/// One segment, as [`verify`] found it.
+/// The result of [`verify`] for one segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentCheck {
     /// Its file.
@@ -37,16 +37,16 @@ pub struct SegmentCheck {
     pub base_offset: i64,
     /// The offset behind its last sound message.
     pub next_offset: i64,
-    /// Bytes of sound batches.
+    /// Bytes of its sound batches.
     pub bytes: u64,
-    /// How many batches they are.
+    /// The number of these batches.
     pub batches: u64,
-    /// What is wrong with it.
+    /// Faults of the segment.
     pub faults: Vec<String>,
 }
 
 impl Verification {
-    /// Returns true if nothing is wrong.
+    /// Returns true if no fault was found.
     pub fn is_sound(&self) -> bool {
         self.faults.is_empty() && self.segments.iter().all(|segment| segment.faults.is_empty())
     }
@@ -60,22 +60,22 @@ impl Verification {
     }
 }
 
-/// What [`repair`] did.
+/// The result of [`repair`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repaired {
     /// The offset that the next message gets.
     pub next_offset: i64,
-    /// Messages that the control file or the segments knew of and that are gone: at least so many.
+    /// The least number of lost messages: the control file or the segments knew them.
     pub lost: u64,
-    /// Whether the control file was made anew.
+    /// True if the control file was rebuilt.
     pub control_rebuilt: bool,
 }
 
-/// Walks over all segments of a queue, CRCs and index entries checked. Nothing is changed, and processes that append or read
-/// are not held up.
+/// Walks over all segments of a queue, and checks CRCs and index entries. Nothing is changed, and processes that append or
+/// read are not held up.
 ///
 /// # Errors
-/// If the directory holds no queue, or cannot be read. What is damaged is no error, but in the result.
+/// If the directory holds no queue, or cannot be read. Damage is no error, but in the result.
 pub fn verify(directory: impl AsRef<Path>) -> Result<Verification> {
     let directory = directory.as_ref();
     let mut found = Verification { segments: Vec::new(), faults: Vec::new(), synced: None };
@@ -93,10 +93,10 @@ pub fn verify(directory: impl AsRef<Path>) -> Result<Verification> {
     Ok(found)
 }
 
-/// Checks all segments, up to what is published where that is known.
+/// Checks all segments, up to the published end if that is known.
 fn check_all(directory: &Path, published: Option<&Published>, found: &mut Verification) -> Result<()> {
     let bases = segment::list(directory)?;
-    // A segment that was begun and is not published belongs to an append that runs, or to a writer that died.
+    // A later segment that is not published belongs to a running append, or to a writer that died.
     let is_begun = |base: i64| published.is_some_and(|published| base > published.open);
     let bases: Vec<i64> = bases.into_iter().filter(|base| !is_begun(*base)).collect();
     for (at, &base) in bases.iter().enumerate() {
@@ -105,7 +105,7 @@ fn check_all(directory: &Path, published: Option<&Published>, found: &mut Verifi
         let may_have_tail = is_last && published.is_none();
         match check_segment(directory, base, bound, may_have_tail) {
             Ok(check) => found.segments.push(check),
-            // Retention was faster.
+            // Retention has deleted it meanwhile.
             Err(QueueError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -117,7 +117,7 @@ fn check_all(directory: &Path, published: Option<&Published>, found: &mut Verifi
     Ok(())
 }
 
-/// What the control file says is published, if it was written under the running boot.
+/// The published end, from a control file that was written under the running boot.
 struct Published {
     open: i64,
     bytes: u64,
@@ -148,7 +148,7 @@ fn published(directory: &Path) -> Result<Option<Published>> {
     }))
 }
 
-/// Checks a segment up to `bound`, or its end. Behind the last batch of one that may be open there are zeros.
+/// Checks a segment up to `bound`, or its end. A segment that may be open has zeros behind the last batch.
 fn check_segment(
     directory: &Path,
     base: i64,
@@ -194,7 +194,7 @@ fn map_log(directory: &Path, base: i64) -> Result<(PathBuf, Map)> {
     Ok((path, map))
 }
 
-/// Each entry that is not zero is the last offset and the position of a batch.
+/// Checks that each entry that is not zero names the last offset and the position of a batch.
 fn check_index(directory: &Path, base: i64, sound: &[u8]) -> Result<Option<String>> {
     for (number, entry) in
         entries(directory, base, "index", INDEX_ENTRY)?.chunks_exact(INDEX_ENTRY).enumerate()
@@ -204,7 +204,7 @@ fn check_index(directory: &Path, base: i64, sound: &[u8]) -> Result<Option<Strin
         if position == 0 {
             break;
         }
-        // An entry of what was appended since the segment was walked over.
+        // The entry is for a batch that was appended after the walk.
         if position >= sound.len() {
             continue;
         }
@@ -218,7 +218,7 @@ fn check_index(directory: &Path, base: i64, sound: &[u8]) -> Result<Option<Strin
     Ok(None)
 }
 
-/// Timestamps and offsets of entries rise.
+/// Checks that timestamps and offsets of entries rise.
 fn check_times(directory: &Path, base: i64, next_offset: i64) -> Result<Option<String>> {
     let bytes = entries(directory, base, "timeindex", TIME_ENTRY)?;
     let mut last = (i64::MIN, -1);
@@ -272,11 +272,11 @@ fn check_ends(found: &mut Verification, published: &Published) {
     }
 }
 
-/// Calls `each` with the sound batches of a queue in order: the segment's base offset, the position, the batch. What is not
-/// published, and what follows damage, is not seen.
+/// Calls `each` with the sound batches of a queue in order: the segment's base offset, the position, the batch. It ends at
+/// the published end, and at the first damage.
 ///
 /// # Errors
-/// If the directory holds no queue or cannot be read, [`QueueError::Damaged`] at the first damage, and what `each` returns.
+/// If the directory holds no queue or cannot be read, [`QueueError::Damaged`] at the first damage, and the error of `each`.
 pub fn batches<E: From<QueueError>>(
     directory: impl AsRef<Path>,
     mut each: impl FnMut(i64, u64, &Batch<'_>) -> Result<(), E>,
@@ -308,8 +308,8 @@ pub fn batches<E: From<QueueError>>(
     Ok(())
 }
 
-/// A directory without a control file may be a broker's partition, where what looks like damage may be the work of compaction:
-/// nothing of it is cut.
+/// Refuses damaged segments without a control file. They may be a broker's partition, where apparent damage may come from
+/// compaction, so nothing is cut.
 fn check_before_adopting(directory: &Path) -> Result<()> {
     let mut found = Verification { segments: Vec::new(), faults: Vec::new(), synced: None };
     check_all(directory, None, &mut found)?;
@@ -324,10 +324,10 @@ fn check_before_adopting(directory: &Path) -> Result<()> {
     }
 }
 
-/// The advice where a partition of a broker is to be repaired.
+/// The advice for a broker's partition.
 const BY_ITS_BROKER: &str = "the broker checks and repairs its partitions when it starts; `mainstem log verify` shows what is wrong in one";
 
-/// Refuses to repair what is no queue, what belongs to a broker, and what others have open.
+/// Refuses to repair a directory that is no queue, belongs to a broker, or is open in other processes.
 fn check_repairable(directory: &Path) -> Result<()> {
     let found = Directory::inspect(directory);
     found.check_not_of_broker(BY_ITS_BROKER)?;
@@ -344,7 +344,7 @@ fn check_repairable(directory: &Path) -> Result<()> {
     found.check_not_held()
 }
 
-/// Says what [`repair`] would do. Nothing is changed.
+/// Returns what [`repair`] would do. Nothing is changed.
 ///
 /// # Errors
 /// As [`repair`].
@@ -371,7 +371,7 @@ pub fn plan_repair(directory: impl AsRef<Path>) -> Result<Repaired> {
     })
 }
 
-/// The offset of the next message, as a control file says that can be read.
+/// The offset of the next message, by a control file that can be read.
 fn known_end(directory: &Path) -> Result<i64> {
     let path = directory.join(FILE);
     let file = File::open(&path).map_err(|error| QueueError::io("opening", &path, error))?;
@@ -388,14 +388,13 @@ fn lost_between(next_offset: i64, known: i64) -> u64 {
     u64::try_from(known.saturating_sub(next_offset)).unwrap_or(0)
 }
 
-/// Makes a queue right whose control file or segments are damaged: cuts it at the first damage, and writes indexes and
-/// control file anew. Where the rules of the queue are lost, those of `options` take their place. After a sync that failed, what
-/// was not synced is written once more ([`QueueError::SyncFailed`]). Processes that read it are to be ended before; those that append,
-/// and named tailers, are noticed.
+/// Repairs a queue whose control file or segments are damaged. It cuts the queue at the first damage, and writes indexes and control
+/// file again. If the rules of the queue are lost, those of `options` replace them. After a failed sync it writes the unsynced
+/// segments once more ([`QueueError::SyncFailed`]). End unnamed readers of the queue first; appenders and named tailers are detected.
 ///
 /// # Errors
-/// [`QueueError::OfBroker`] within a broker's log directory, [`QueueError::Busy`] while others have the queue open,
-/// [`QueueError::NoQueue`] where there is none, and failures of the disk.
+/// [`QueueError::OfBroker`] within a broker's log directory, [`QueueError::Busy`] while other processes have the queue
+/// open, [`QueueError::NoQueue`] if there is none, and failures of the disk.
 pub fn repair(directory: impl AsRef<Path>, options: &Options) -> Result<Repaired> {
     let directory = directory.as_ref();
     let path = directory.join(FILE);
@@ -408,7 +407,7 @@ pub fn repair(directory: impl AsRef<Path>, options: &Options) -> Result<Repaired
     for byte in [lock_bytes::OPENING, lock_bytes::APPENDING, lock_bytes::SERVING] {
         is_ours &= locks.try_lock(byte, Kind::Exclusive).map_err(|error| failed("locking", error))?;
     }
-    // One may have come since it was looked at.
+    // A tailer may have come since the check.
     let is_read = tailers::list(directory, 0)?.iter().any(|tailer| tailer.is_live);
     if !is_ours || is_read {
         let reason = "other processes have it open; end them, then repair it".to_owned();
@@ -423,11 +422,11 @@ pub fn repair(directory: impl AsRef<Path>, options: &Options) -> Result<Repaired
         Err(error @ QueueError::OtherVersion { .. }) => return Err(error),
         Err(_) => (options.rules, true),
     };
-    // What a control file says that cannot be read is not known.
+    // An unreadable control file says nothing.
     let known = if control_rebuilt { 0 } else { control.next_offset() };
-    // Who opens it meanwhile waits.
+    // Processes that open it meanwhile wait.
     control.set_boot([0; 16]);
-    recovery::end_doubt(&mut control, directory, |control| recovery::rebuild(control, directory, &rules))?;
+    recovery::make_durable(&mut control, directory, |control| recovery::rebuild(control, directory, &rules))?;
     let boot = control::boot_id().map_err(|error| failed("reading the boot id for", error))?;
     control.set_boot(boot);
     let next_offset = control.next_offset();

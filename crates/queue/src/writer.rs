@@ -1,7 +1,7 @@
-//! Appending, for the one that holds the writer lock or is the only appender.
+//! Appends, for the holder of the writer lock or the only appender.
 //!
-//! An append finds its place, writes the batch there, and publishes it by one store. What a writer that died has left is
-//! beyond what is published; the next one clears it ([`Writer::repair`]).
+//! An append finds its place, writes the batch there, and publishes it by one store. The bytes that a dead writer has
+//! left are behind the published end. The next writer clears them ([`Writer::repair`]).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::{ahead, guard, recovery, retention};
 
 /// Pages are made present in pieces of this size, ahead of what is written.
 const POPULATE_BYTES: usize = 64 << 10;
-/// So much of the place of the next batch is asked for ahead: as much as the last one took, at most so much.
+/// The most bytes of the next batch's place that are prefetched. The last batch's size is taken.
 const PREFETCH_BYTES: usize = 512;
-/// Batches of one message are built aside up to this size.
-const ASIDE_BYTES: usize = 2 << 10;
+/// The largest batch of one message that is built in `staging`.
+const STAGING_BYTES: usize = 2 << 10;
 
-/// Where the next batch goes.
+/// The place of the next batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) position: usize,
@@ -36,20 +36,21 @@ pub(crate) struct Writer {
     control: Arc<Control>,
     rules: Rules,
     open: OpenSegment,
-    /// The kernel fences the threads of this process when a reader is about to sleep.
+    /// The kernel fences the threads of this process for readers that are about to sleep.
     is_registered: bool,
-    /// What is published, if no other one publishes: readers look at that word all the time, and would have to give it back for a look.
-    alone_at: Option<End>,
-    /// Of the newest timestamp.
+    /// The published end, if no other process publishes. Readers look at the shared word all the time; a load here would take its cache
+    /// line from them.
+    exclusive_end: Option<End>,
+    /// The header for the newest timestamp.
     header: SingleRecordHeader,
-    /// Where a batch gets its CRC without reads of the lines of memory that it goes to: those have to come from the cores of readers,
-    /// and stores need not wait for that.
-    aside: Box<[u8; ASIDE_BYTES]>,
+    /// A batch is built here, with its CRC, and then stored to its place. Loads there would wait for cache lines from the cores of
+    /// readers; stores need not.
+    staging: Box<[u8; STAGING_BYTES]>,
 }
 
 impl Writer {
-    /// Maps the open segment, after it has cleared what a writer that died may have left: bytes that were not published,
-    /// counts that were not kept, segments that were begun. For the holder of the lock.
+    /// Maps the open segment, after it has cleared what a dead writer may have left: unpublished bytes, outdated counts,
+    /// segments that were begun. For the holder of the lock.
     pub(crate) fn repaired(directory: PathBuf, control: Arc<Control>, rules: Rules) -> Result<Writer> {
         let (base, end) = control.open_segment();
         control.check_whole()?;
@@ -69,7 +70,7 @@ impl Writer {
         let log = segment::path(&directory, base, "log");
         let len = std::fs::metadata(&log).map_err(|error| QueueError::io("reading", &log, error))?.len();
         if len < rules.segment_bytes {
-            // It died between cutting this segment and publishing the next one.
+            // The writer died between cutting this segment and publishing the next one.
             let next = recovery::next_offset_of(&directory, base, u64::from(end.bytes))?;
             let roll = end.roll.wrapping_add(1);
             let open = OpenSegment::begin(&directory, next, roll, rules.segment_bytes)?;
@@ -77,7 +78,7 @@ impl Writer {
             control.wake_all();
             return Ok(Writer::over(directory, control, rules, open));
         }
-        // It may have died between cutting the indexes and cutting the log.
+        // The writer may have died between cutting the indexes and cutting the log.
         segment::extend_indexes(&directory, base, rules.segment_bytes)?;
         let mut open = OpenSegment::map(&directory, base, end.roll, rules.segment_bytes)?;
         recovery::recount(&control, &directory, &mut open, end)?;
@@ -85,7 +86,7 @@ impl Writer {
         let dirty_to = if touched.roll == end.roll { touched.bytes.max(end.bytes) } else { end.bytes };
         let dirty = end.bytes as usize..(dirty_to as usize).min(open.log.len());
         open.log.unpublished(dirty).fill(0);
-        // It may have died between publishing and waking.
+        // The writer may have died between publishing and waking.
         control.wake_all();
         control.ahead.watch(open.present());
         Ok(Writer::over(directory, control, rules, open))
@@ -93,19 +94,19 @@ impl Writer {
 
     fn over(directory: PathBuf, control: Arc<Control>, rules: Rules, open: OpenSegment) -> Writer {
         let is_registered = control.register_appender();
-        let (header, aside) = (SingleRecordHeader::new(0), Box::new([0; ASIDE_BYTES]));
-        Writer { directory, control, rules, open, is_registered, alone_at: None, header, aside }
+        let (header, staging) = (SingleRecordHeader::new(0), Box::new([0; STAGING_BYTES]));
+        Writer { directory, control, rules, open, is_registered, exclusive_end: None, header, staging }
     }
 
-    /// The same for one that is there already.
+    /// The same for an existing writer.
     pub(crate) fn repair(&mut self) -> Result<()> {
         *self = Writer::repaired(self.directory.clone(), Arc::clone(&self.control), self.rules)?;
         Ok(())
     }
 
-    /// Finds room for a batch of `size` bytes and `count` records, in another segment if need be.
+    /// Finds a place for a batch of `size` bytes and `count` records, in another segment if need be.
     pub(crate) fn place(&mut self, size: usize, count: i64, now_ms: i64) -> Result<Place> {
-        let mut end = match self.alone_at {
+        let mut end = match self.exclusive_end {
             Some(end) => end,
             None => self.followed_end()?,
         };
@@ -116,7 +117,7 @@ impl Writer {
             }
             self.roll(end, offset)?;
             end = self.control.end();
-            self.alone_at = self.alone_at.map(|_| end);
+            self.exclusive_end = self.exclusive_end.map(|_| end);
         }
         let position = end.bytes as usize;
         let touched = End { roll: end.roll, bytes: (position + size) as u32 };
@@ -124,12 +125,12 @@ impl Writer {
         if position + size > self.open.ready_to {
             self.get_ready(position, position + size);
         }
-        // A reader has the end of the last batch, and with it the beginning of this one.
+        // A reader has the cache line of the last batch's end, which is the beginning of this one.
         self.open.log.prefetch(position, 1);
         Ok(Place { position, offset })
     }
 
-    /// What is published of the open segment, which is mapped if another one has begun it.
+    /// Returns the published end of the open segment, which is mapped if another writer has begun it.
     fn followed_end(&mut self) -> Result<End> {
         let end = self.control.end();
         if end.roll == self.open.roll {
@@ -140,17 +141,17 @@ impl Writer {
         Ok(now)
     }
 
-    /// Says that there is no other appender for as long as this one lives.
+    /// Makes it the only appender for as long as it lives.
     pub(crate) fn alone(mut self) -> Writer {
-        self.alone_at = Some(self.control.end());
+        self.exclusive_end = Some(self.control.end());
         self
     }
 
     fn fits(&self, end: End, size: usize, next_offset: i64, now_ms: i64) -> bool {
-        let has_room = u64::from(end.bytes) + size as u64 <= self.rules.segment_bytes;
+        let fits = u64::from(end.bytes) + size as u64 <= self.rules.segment_bytes;
         let age = now_ms.saturating_sub(self.control.segment_created_ms().load(Relaxed));
         let is_old = end.bytes > 0 && u64::try_from(age).is_ok_and(|age| age >= self.rules.roll_ms);
-        has_room && !is_old && next_offset - self.open.base <= i64::from(i32::MAX)
+        fits && !is_old && next_offset - self.open.base <= i64::from(i32::MAX)
     }
 
     /// The bytes at a place, to be written.
@@ -158,12 +159,12 @@ impl Writer {
         self.open.log.unpublished(place.position..place.position + size)
     }
 
-    /// What is written at a place, from its beginning counted.
+    /// Returns written bytes of a place; the range is relative to its beginning.
     pub(crate) fn written(&self, place: Place, range: std::ops::Range<usize>) -> &[u8] {
         self.open.log.published(place.position + range.start..place.position + range.end)
     }
 
-    /// Publishes a batch that was written to its place, and wakes who sleeps.
+    /// Publishes a batch that was written to its place, and wakes sleepers.
     pub(crate) fn publish(&mut self, place: Place, size: usize, count: i64, max_timestamp: i64) {
         let end = End { roll: self.open.roll, bytes: (place.position + size) as u32 };
         let last_offset = place.offset + count - 1;
@@ -173,10 +174,10 @@ impl Writer {
             self.control.publish(end, last_offset + 1);
         }
         self.control.wake();
-        if self.alone_at.is_some() {
-            self.alone_at = Some(end);
+        if self.exclusive_end.is_some() {
+            self.exclusive_end = Some(end);
         }
-        // The next batch would wait for these lines of memory, which no core has touched for long.
+        // The next batch would wait for these cache lines, which no core has touched for long.
         self.open.log.prefetch(end.bytes as usize, size.min(PREFETCH_BYTES));
         if max_timestamp > self.control.max_timestamp().load(Relaxed) {
             self.control.max_timestamp().store(max_timestamp, Relaxed);
@@ -185,7 +186,7 @@ impl Writer {
         self.open.add_to_index(&self.control, place.position, last_offset);
     }
 
-    /// Takes back what was written to a place.
+    /// Clears the bytes of a place.
     pub(crate) fn clear(&mut self, place: Place, size: usize) {
         self.bytes(place, size).fill(0);
     }
@@ -203,11 +204,11 @@ impl Writer {
         let size = layout.size();
         let place = self.place(size, 1, now_ms)?;
         self.check_whole()?;
-        if size <= ASIDE_BYTES {
+        if size <= STAGING_BYTES {
             self.use_timestamp(timestamp);
             let leader_epoch = self.leader_epoch();
-            let Writer { open, header, aside, .. } = self;
-            let batch = &mut aside[..size];
+            let Writer { open, header, staging, .. } = self;
+            let batch = &mut staging[..size];
             layout.begin(key, headers, batch);
             batch[layout.value()].copy_from_slice(value);
             layout.finish(header, place.offset, leader_epoch, batch);
@@ -223,7 +224,7 @@ impl Writer {
         Ok(place.offset)
     }
 
-    /// Publishes a message that was written to its place, all but the header.
+    /// Publishes a message that was written to its place, except for the header.
     ///
     /// # Errors
     /// [`QueueError::Cut`].
@@ -243,13 +244,13 @@ impl Writer {
         }
     }
 
-    /// Appends a batch whose offsets begin at 0; returns the first offset that it got.
+    /// Appends a batch whose offsets begin at 0; returns its first offset.
     pub(crate) fn append_batch(&mut self, batch: &Batch<'_>, now_ms: i64) -> Result<i64> {
         let header = batch.bytes().first_chunk().expect("a batch is not shorter than its header");
         self.append_parts(header, batch, now_ms)
     }
 
-    /// Appends a batch with another header, whose offset and epoch are stamped here as its are.
+    /// Appends a batch with another header; offset and leader epoch are stamped here.
     pub(crate) fn append_parts(
         &mut self,
         header: &[u8; HEADER_BYTES],
@@ -260,7 +261,7 @@ impl Writer {
         let max_timestamp =
             BatchHeader::read(header).map_or(batch.max_timestamp(), |header| header.max_timestamp);
         let place = self.place(size, count, now_ms)?;
-        // The place that zeros name is that of the first message.
+        // If the control file was cut, its words are zeros, and the place would be that of the first message.
         self.check_whole()?;
         let stamp = mainstem_records::stamp_header(batch, place.offset, self.leader_epoch());
         let bytes = self.bytes(place, size);
@@ -272,7 +273,7 @@ impl Writer {
         Ok(place.offset)
     }
 
-    /// Refuses to publish what went to no file.
+    /// Refuses to publish bytes that went to no file.
     ///
     /// # Errors
     /// [`QueueError::Cut`].
@@ -296,7 +297,7 @@ impl Writer {
         }
     }
 
-    /// The leader epoch of what is appended now.
+    /// The leader epoch of new batches.
     pub(crate) fn leader_epoch(&self) -> i32 {
         self.control.leader_epoch().load(Relaxed) as i32
     }
@@ -312,12 +313,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Has the queue begin with `offset`, and deletes closed segments that have nothing from there on.
+    /// Moves the start of the queue to `offset`, and deletes closed segments before it.
     pub(crate) fn delete_before(&mut self, offset: i64) {
         retention::delete_before(&self.control, &self.directory, offset);
     }
 
-    /// Maps the segment that is open now.
+    /// Maps the present open segment.
     fn follow(&mut self, base: i64, end: End) -> Result<()> {
         if self.open.roll != end.roll || self.open.base != base {
             self.open = OpenSegment::map(&self.directory, base, end.roll, self.rules.segment_bytes)?;
@@ -326,15 +327,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Closes the open segment and begins the next one. The next one is made and mapped first, and the files of this one are opened:
-    /// without space, descriptors or memory for that everything stays as it is.
+    /// Closes the open segment and begins the next one. The next one is made and mapped first, and the files of this one are opened.
+    /// If space, descriptors or memory do not suffice for that, nothing changes.
     fn roll(&mut self, end: End, next_offset: i64) -> Result<()> {
         if next_offset == self.open.base {
-            // Nothing is in it: it is only too old.
+            // The segment is empty, and only too old.
             self.control.segment_created_ms().store(wall_ms(), Relaxed);
             return Ok(());
         }
-        // Zeros in the place of what is published would have a segment made where one is.
+        // With zeros in place of the published words, a segment could be made over an existing one.
         self.check_whole()?;
         let segment_bytes = self.rules.segment_bytes;
         let next = OpenSegment::begin(&self.directory, next_offset, end.roll.wrapping_add(1), segment_bytes)?;
@@ -349,7 +350,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Cuts the files of the open segment to what is in them.
+    /// Cuts the files of the open segment to their contents.
     fn seal(&mut self, end: End) -> Result<()> {
         let sealing = Sealing::open(&self.directory, self.open.base)?;
         self.open.add_time(&self.control);
@@ -359,7 +360,7 @@ impl Writer {
         sealing.cut(u64::from(end.bytes), index_entries, time_entries, self.rules.segment_bytes)
     }
 
-    /// Asks for pages ahead in time, or makes those of the next piece present itself; gives back those that were written long
+    /// Asks for pages ahead in time, or makes those of the next piece present itself. Gives back those that were written long
     /// ago.
     #[cold]
     fn get_ready(&mut self, position: usize, end: usize) {
@@ -380,7 +381,7 @@ impl Writer {
     }
 }
 
-/// Publishes a segment that was made, and wakes who sleeps.
+/// Publishes a new segment, and wakes sleepers.
 fn publish_segment(control: &Control, open: &OpenSegment) {
     control.ahead.watch(open.present());
     recovery::count_as_empty(control, wall_ms());
@@ -388,8 +389,8 @@ fn publish_segment(control: &Control, open: &OpenSegment) {
     control.wake();
 }
 
-/// The wall clock, in ms since 1970, as it was at the kernel's last tick: at most 10 ms ago. The exact one takes a fifth of the time of
-/// an append.
+/// Returns the wall clock, in ms since 1970, as of the kernel's last tick: at most 10 ms ago. The exact one takes a fifth of the time
+/// of an append.
 pub(crate) fn wall_ms() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000).max(0)

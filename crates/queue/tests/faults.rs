@@ -1,5 +1,5 @@
-//! Faults of the storage, one at each call of the operating system that each action makes: what becomes of the action, and that nothing
-//! which was promised is lost by it. The table is a part of docs/faults.md.
+//! Faults of the storage in all system calls of each action, one at a time. A test checks the effect on the action, and that nothing
+//! that was promised is lost. The table is a part of docs/faults.md.
 //!
 //! This program's file calls are those of `testkit/interposed/calls.rs`.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
@@ -22,7 +22,7 @@ const VALUE_BYTES: usize = 20_000;
 const IN_SEGMENT: usize = 3;
 const TAILER: &str = "me";
 
-/// A queue, and what was promised of it.
+/// A queue, and the promises about it.
 struct World {
     watched: Watched,
     directory: PathBuf,
@@ -32,7 +32,7 @@ struct World {
     values: Vec<String>,
     /// Appends that were tried.
     attempts: usize,
-    /// The lock of one that is said to run.
+    /// The lock of a publisher that seems to run.
     publisher: Option<fs::File>,
     _dir: tempfile::TempDir,
 }
@@ -62,7 +62,7 @@ impl World {
         Ok(())
     }
 
-    /// Opens the queue, and has so many messages in it that a power cut does not take.
+    /// Opens the queue, and appends so many messages durably.
     fn fill(&mut self, count: usize) {
         self.open().unwrap();
         (0..count).for_each(|_| self.append().unwrap());
@@ -71,7 +71,7 @@ impl World {
 
     fn append(&mut self) -> Result<()> {
         self.attempts += 1;
-        // No two are alike: one that was refused is not taken for another.
+        // All values differ, so that a refused one is not taken for another.
         let value = format!("{} of attempt {} {}", self.values.len(), self.attempts, "x".repeat(VALUE_BYTES));
         let offset = self.queue().append(&value)?;
         assert_eq!(offset, self.values.len() as i64);
@@ -117,14 +117,14 @@ impl World {
         Ok(())
     }
 
-    /// Makes the queue look as one of a boot that is over. No process has it open.
+    /// Makes the queue look as after a restart of the machine. No process has it open.
     fn forget_boot(&mut self) {
         self.queue = None;
         let control = fs::File::options().write(true).open(self.directory.join("queue.control")).unwrap();
         control.write_all_at(&[7; 16], 512).unwrap();
     }
 
-    /// Has a sync fail.
+    /// Makes a sync fail.
     fn fail_a_sync(&mut self) {
         let place = Place { call: Call::Sync, class: Class::Segment };
         self.watched.begin(Some(Fault { place, nth: 1, lasts: false, errno: libc::EIO }));
@@ -132,7 +132,7 @@ impl World {
         assert_eq!(self.watched.end().refused, 1);
     }
 
-    /// All that was promised is there, for this process, for one that opens the queue now, and for one that looks at its files.
+    /// Checks that all that was promised is there: for this process, for one that opens the queue now, and in the files.
     fn check(&mut self) {
         if self.queue.is_some() {
             self.read().unwrap();
@@ -144,11 +144,11 @@ impl World {
         let found = verify(&self.directory).unwrap();
         assert!(found.is_sound(), "{:?}", found.all_faults().collect::<Vec<_>>());
         let next = found.segments.last().map(|segment| segment.next_offset);
-        // Of a log that retention could not delete more is there than is promised.
+        // If retention failed to delete segments, there is more than was promised.
         assert_eq!(next, Some(self.end()));
     }
 
-    /// Checks that what was promised outlives the processes, and the next start of the machine; then all is as if nothing had been.
+    /// Checks that all that was promised outlives the processes and a restart of the machine; then opens the queue again.
     fn check_later(&mut self, syncs: bool) {
         self.append().unwrap();
         match syncs {
@@ -166,11 +166,11 @@ impl World {
         self.append().unwrap();
         self.sync().unwrap();
         self.check();
-        // What a reader of a remote host compares its own with (KIP-320).
+        // Readers of remote hosts compare these epochs with their own (KIP-320).
         let epochs = fs::read_to_string(self.directory.join("leader-epoch-checkpoint")).unwrap();
         let first = epochs.lines().nth(2).and_then(|line| line.split_once(' '));
         assert_eq!(first.map(|(_, start)| start), Some("0"), "epochs are forgotten: {epochs:?}");
-        // A power cut takes neither the rules of the queue nor the names of its files.
+        // A power cut erases neither the rules of the queue nor the names of its files.
         let synced = self.watched.synced();
         assert!(synced.contains(&self.directory.join("queue.control")) && synced.contains(&self.directory));
         let believed = self.watched.believed();
@@ -209,7 +209,7 @@ static ACTIONS: [Action; 17] = [
     Action {
         name: "append that rolls and deletes a segment",
         begin: |world| {
-            // Two full segments and the place of a third are more.
+            // Two full segments and the space of a third exceed it.
             world.options = world.options.clone().retention_bytes(150_000);
             world.fill(2 * IN_SEGMENT);
         },
@@ -352,7 +352,7 @@ impl table::Action for Action {
                 match (self.act)(&mut world) {
                     Ok(()) => "refused",
                     Err(QueueError::SyncFailed { .. }) if is_sync => "no syncs",
-                    Err(error) if is_temporary(fault) => panic!("it goes on failing: {error}"),
+                    Err(error) if is_temporary(fault) => panic!("it still fails: {error}"),
                     Err(_) => "stopped",
                 }
             }

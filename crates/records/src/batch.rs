@@ -44,7 +44,7 @@ const _: () = assert!(LEADER_EPOCH_AT + size_of::<i32>() == STAMP_BYTES);
 
 const LENGTH_MIN: i32 = (HEADER_BYTES - LOG_OVERHEAD_BYTES) as i32;
 
-/// How the records of a batch are compressed; the numbers are those in the attributes.
+/// The codec of a batch's records, by its number in the attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Compression {
@@ -87,12 +87,12 @@ impl Compression {
     }
 }
 
-/// Whose clock the timestamps of a batch come from (KIP-32).
+/// The clock that the timestamps of a batch come from (KIP-32).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TimestampType {
     /// The producer's, record by record.
     CreateTime,
-    /// The broker's, at the append: the batch's `max_timestamp` stands for every record.
+    /// The broker's, at the append: the batch's `max_timestamp` counts for every record.
     LogAppendTime,
 }
 
@@ -123,7 +123,7 @@ impl Attributes {
         Compression::from_id(id).ok_or(id)
     }
 
-    /// Whether the compression bits are other than "none".
+    /// Returns true if the compression bits are other than "none".
     pub fn is_compressed(self) -> bool {
         self.0 & Self::COMPRESSION != 0
     }
@@ -136,17 +136,17 @@ impl Attributes {
         }
     }
 
-    /// Whether the batch belongs to a transaction.
+    /// Returns true if the batch belongs to a transaction.
     pub fn is_transactional(self) -> bool {
         self.0 & Self::TRANSACTIONAL != 0
     }
 
-    /// Whether the batch holds control records, which consumers do not see.
+    /// Returns true if the batch holds control records, which consumers do not see.
     pub fn is_control(self) -> bool {
         self.0 & Self::CONTROL != 0
     }
 
-    /// Whether `base_timestamp` is the time from which tombstones may go (KIP-534).
+    /// Returns true if `base_timestamp` is the time from which tombstones may be removed (KIP-534).
     pub fn has_delete_horizon(self) -> bool {
         self.0 & Self::DELETE_HORIZON != 0
     }
@@ -260,7 +260,7 @@ impl<'a> Batch<'a> {
         i32::from_be_bytes(self.field(LAST_OFFSET_DELTA_AT))
     }
 
-    /// What the timestamp deltas of the records add to, in ms; the delete horizon when that bit is set.
+    /// The base of the records' timestamp deltas, in ms; the delete horizon when that bit is set.
     #[inline]
     pub fn base_timestamp(&self) -> i64 {
         i64::from_be_bytes(self.field(BASE_TIMESTAMP_AT))
@@ -296,7 +296,7 @@ impl<'a> Batch<'a> {
         self.header().last_sequence()
     }
 
-    /// How many records the header says there are; a peer's number until [`validate`](crate::validate()).
+    /// The number of records, by the header; unverified until [`validate`](crate::validate()).
     #[inline]
     pub fn record_count(&self) -> i32 {
         i32::from_be_bytes(self.field(RECORD_COUNT_AT))
@@ -314,7 +314,7 @@ impl<'a> Batch<'a> {
         self.last_offset().wrapping_add(1)
     }
 
-    /// When tombstones in the batch may go, if compaction has decided that (KIP-534).
+    /// The time from which tombstones in the batch may be removed, in ms, if compaction has set it (KIP-534).
     pub fn delete_horizon_ms(&self) -> Option<i64> {
         self.attributes().has_delete_horizon().then(|| self.base_timestamp())
     }
@@ -337,7 +337,7 @@ impl<'a> Batch<'a> {
         crc::crc32c(&self.bytes[ATTRIBUTES_AT..])
     }
 
-    /// Whether the header's CRC is right.
+    /// Returns true if the header's CRC is right.
     #[inline]
     pub fn verify_crc(&self) -> bool {
         self.crc() == self.computed_crc()
@@ -531,7 +531,7 @@ impl BatchHeader {
 #[derive(Debug, Clone)]
 pub(crate) struct HeaderTemplate {
     bytes: [u8; HEADER_BYTES],
-    /// Of what lies between the CRC and the records.
+    /// The CRC of the bytes between the CRC field and the records.
     crc: u32,
 }
 

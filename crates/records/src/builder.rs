@@ -35,10 +35,10 @@ impl Default for ProducerFields {
     }
 }
 
-/// What a new batch is, beside its records. The default is a producer's plain batch.
+/// The properties of a new batch, beside its records. The default is a producer's plain batch.
 #[derive(Debug, Clone)]
 pub struct BatchOptions {
-    /// How the records are compressed.
+    /// The codec of the records.
     pub compression: Compression,
     /// The codec's level; `None` is Kafka's default for it, and snappy has none (KIP-390).
     pub level: Option<i32>,
@@ -46,13 +46,13 @@ pub struct BatchOptions {
     pub base_offset: i64,
     /// Leader epoch; a producer leaves it [`NO_PARTITION_LEADER_EPOCH`].
     pub partition_leader_epoch: i32,
-    /// With `Some`, a LogAppendTime batch of this time.
+    /// The append time in ms of a LogAppendTime batch; `None` for a CreateTime batch.
     pub log_append_time: Option<i64>,
     /// Producer id, epoch and first sequence number.
     pub producer: ProducerFields,
-    /// Part of a transaction.
+    /// The batch is part of a transaction.
     pub is_transactional: bool,
-    /// Control records.
+    /// The records are control records.
     pub is_control: bool,
 }
 
@@ -71,7 +71,7 @@ impl Default for BatchOptions {
     }
 }
 
-/// Why a batch cannot be built.
+/// The reason why a batch cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BuildError {
     /// The batch would be larger than its length field can say.
@@ -96,7 +96,7 @@ pub enum BuildError {
     Compress {
         /// Kafka's name of the codec.
         codec: &'static str,
-        /// What it said.
+        /// The codec's error.
         reason: String,
     },
 }
@@ -130,12 +130,12 @@ impl BatchBuilder {
         &mut self.options
     }
 
-    /// How many records the batch has so far.
+    /// The number of records that the batch has so far.
     pub fn record_count(&self) -> i32 {
         self.record_count
     }
 
-    /// What the batch takes so far without compression, in bytes.
+    /// The size of the batch so far without compression, in bytes.
     pub fn uncompressed_bytes(&self) -> usize {
         HEADER_BYTES + self.records.len()
     }

@@ -15,7 +15,7 @@ pub(crate) use pieces::{DecoderMemory, Pieces, StreamSource};
 
 use std::borrow::Cow;
 
-/// How much a streaming decoder puts into the window at once. 128 KiB is the largest block of zstd.
+/// The most bytes that a streaming decoder puts into the window at once. 128 KiB is the largest block of zstd.
 pub(crate) const PIECE_BYTES: usize = 128 << 10;
 
 /// Why compressed bytes do not decompress.

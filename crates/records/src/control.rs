@@ -1,4 +1,4 @@
-//! Control records: what brokers write into a partition and consumers never see.
+//! Control records: records that brokers write into a partition, which consumers never see.
 //!
 //! Key: version (i16, 0), type (i16). Value of an end-transaction marker: version (i16, 0), coordinator epoch
 //! (i32). Later versions may only append fields, so more bytes are ignored (Kafka's EndTxnMarker schema).
@@ -157,7 +157,7 @@ impl EndTransactionMarker {
     }
 }
 
-/// Why a control record cannot be understood.
+/// The reason why a control record cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MarkerError {
     /// The key has fewer than four bytes.

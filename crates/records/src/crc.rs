@@ -1,5 +1,5 @@
-//! CRC-32C of batches. Long ones are the library's; short ones, of which most of a queue's time would be spent, go through the
-//! CPU's instruction in three streams at once, since each instruction waits for the one before it in its stream.
+//! CRC-32C of batches. The library computes long ones. Short ones would take most of a queue's time, so they are computed here in
+//! three streams at once by the CPU's instruction: each instruction waits for the one before it in its stream.
 
 /// More bytes than this go to the library, which has three streams too, but begins with them at 768 bytes.
 const SHORT_MAX: usize = 768;

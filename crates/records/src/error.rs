@@ -1,8 +1,9 @@
-//! What can be wrong with a batch, and the Kafka error that says so.
+//! Errors of a batch, and Kafka's error code for each.
 
 use thiserror::Error;
 
-/// Why bytes are not one whole batch of format v2. Raised by [`Batch::split_first`](crate::Batch::split_first).
+/// The reason why bytes are not one whole batch of format v2. Raised by
+/// [`Batch::split_first`](crate::Batch::split_first).
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BatchError {
     /// Fewer bytes remain than the batch says, or than any batch header needs.
@@ -10,7 +11,7 @@ pub enum BatchError {
     Truncated {
         /// Bytes that the batch needs, as far as known.
         needed: usize,
-        /// Bytes that are there.
+        /// Available bytes.
         available: usize,
     },
     /// The length field is smaller than a batch header, negative included.
@@ -48,7 +49,7 @@ impl BatchError {
     }
 }
 
-/// Why a batch is refused by [`validate`](crate::validate()) or cannot be read.
+/// The reason why a batch is refused by [`validate`](crate::validate()) or cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidBatch {
     /// The bytes are not one whole batch.
@@ -73,7 +74,7 @@ pub enum InvalidBatch {
     Malformed {
         /// Index of the record in its batch.
         index: u32,
-        /// What is wrong.
+        /// The fault of the record.
         reason: &'static str,
     },
     /// The compressed records do not decompress.
@@ -81,7 +82,7 @@ pub enum InvalidBatch {
     Decompress {
         /// Kafka's name of the codec.
         codec: &'static str,
-        /// What the decoder found.
+        /// The decoder's error.
         reason: String,
     },
     /// The records decompress to more than the caller allows.
@@ -95,7 +96,7 @@ pub enum InvalidBatch {
     Records {
         /// INVALID_TIMESTAMP if any record's timestamp is at fault, else INVALID_RECORD (as Kafka picks it).
         error: KafkaError,
-        /// How many records are at fault.
+        /// The number of records at fault.
         count: u32,
         /// The first of them, at most [`InvalidBatch::RECORD_ERRORS_MAX`].
         records: Vec<RecordError>,
@@ -107,7 +108,7 @@ pub enum InvalidBatch {
 pub struct RecordError {
     /// Index of the record in its batch.
     pub index: i32,
-    /// What is wrong with it.
+    /// The fault.
     pub message: String,
 }
 
@@ -137,8 +138,8 @@ impl KafkaError {
 }
 
 impl InvalidBatch {
-    /// How many faulty records are listed at most, so that an answer stays small beside a large request.
-    /// A Java producer gives the other records of the batch a general message (KIP-467).
+    /// The most faulty records that are listed, so that an answer is small also for a large request. A Java producer
+    /// gives the other records of the batch a general message (KIP-467).
     pub const RECORD_ERRORS_MAX: usize = 100;
 
     /// The error with which a broker answers; Kafka's own choice where Kafka makes the same check.

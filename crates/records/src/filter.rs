@@ -14,7 +14,7 @@ use crate::walk::{SliceSource, Source, WalkError, read_length};
 use std::fmt;
 use std::ops::Range;
 
-/// What a filter is given of a record.
+/// The view of a record that a filter decides by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyedRecord<'a> {
     /// The record's offset.
@@ -25,7 +25,7 @@ pub struct KeyedRecord<'a> {
     pub has_value: bool,
 }
 
-/// Which records of a batch stay.
+/// The records of a batch that a filter keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selection {
     /// Records that the batch has.
@@ -39,7 +39,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether the batch stays as it is.
+    /// Returns true if all records are kept.
     pub fn is_whole(&self) -> bool {
         self.kept == self.count
     }
@@ -49,7 +49,7 @@ impl Selection {
 pub struct RecordFilter {
     decompressed_bytes_max: usize,
     decompressed: Vec<u8>,
-    /// Where the records that stay are, neighbours together.
+    /// The ranges of the kept records, neighbours joined.
     kept: Vec<Range<usize>>,
     scratch: Scratch,
 }
@@ -71,7 +71,7 @@ impl RecordFilter {
         }
     }
 
-    /// Shows `visit` every record of a batch until it says `false`. Whether all were shown.
+    /// Shows `visit` every record of a batch until it returns `false`. Returns true if all were shown.
     ///
     /// # Errors
     /// When the records do not parse or decompress.
@@ -170,7 +170,7 @@ impl RecordFilter {
         Ok(seal(start, |payload| header.encode(payload), out)?)
     }
 
-    /// Has the records of a batch in one piece.
+    /// Loads the decompressed records of a batch.
     fn load(&mut self, batch: &Batch<'_>) -> Result<(), InvalidBatch> {
         self.kept.clear();
         self.kept.shrink_to(Self::RANGES_KEPT_MAX);
@@ -193,8 +193,8 @@ impl fmt::Debug for RecordFilter {
     }
 }
 
-/// What stands in for a batch of which no record stays: a header alone, with what says how far its producer and the
-/// offsets have come. The layout is that of Kafka's empty batches.
+/// Makes the batch that replaces one of which no record is kept: a header alone. It keeps the last offset, and the
+/// producer's id, epoch and sequence. The layout is that of Kafka's empty batches.
 pub fn empty_batch(batch: &Batch<'_>) -> [u8; HEADER_BYTES] {
     let before = batch.attributes();
     let attributes = Attributes::default()
@@ -229,7 +229,7 @@ fn records<'a>(batch: &Batch<'a>, decompressed: &'a [u8]) -> &'a [u8] {
     if batch.attributes().is_compressed() { decompressed } else { batch.payload() }
 }
 
-/// Shows every record until `visit` says `false`.
+/// Shows every record until `visit` returns `false`.
 fn walk<'a>(
     batch: &Batch<'_>,
     records: &'a [u8],

@@ -81,7 +81,8 @@ fn check(batch: &Batch<'_>, scratch: &mut Scratch) {
     }
 }
 
-/// What validation lets through, consumers can read to the end, and it stays valid in any other codec.
+/// Checks that consumers can read a batch to the end that validation accepts, and that it stays valid in any other
+/// codec.
 fn check_agreement(batch: &Batch<'_>, rules: &ValidationRules, scratch: &mut Scratch) {
     let valid = validate(*batch, rules, scratch);
     let mut buffer = Vec::new();

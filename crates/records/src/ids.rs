@@ -87,7 +87,7 @@ impl fmt::Display for ProducerEpoch {
 pub struct LeaderEpoch(i32);
 
 impl LeaderEpoch {
-    /// Of a batch that no leader has stamped, of a client that knows none, and where none is known.
+    /// The epoch of a batch that no leader has stamped, of a client that knows none, and the unknown epoch.
     pub const NONE: LeaderEpoch = LeaderEpoch(-1);
 
     /// The first one.
@@ -122,7 +122,7 @@ impl fmt::Display for LeaderEpoch {
 pub struct CoordinatorEpoch(i32);
 
 impl CoordinatorEpoch {
-    /// Of a producer for which no coordinator has written a marker.
+    /// The epoch of a producer for which no coordinator has written a marker.
     pub const NONE: CoordinatorEpoch = CoordinatorEpoch(-1);
 
     /// The first one.

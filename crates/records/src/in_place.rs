@@ -12,7 +12,7 @@ use crate::varint::varlong_bytes;
 /// Attributes, timestamp delta and offset delta of a record that is alone in its batch: a byte each, all zero.
 const RECORD_FIELDS_BYTES: usize = 3;
 
-/// Where everything lies in a batch whose one record has a value of a known length.
+/// The layout of a batch whose one record has a value of a known length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SingleRecord {
     body_bytes: usize,
@@ -52,7 +52,7 @@ impl SingleRecord {
         self.size
     }
 
-    /// Where the value lies in the batch.
+    /// The range of the value in the batch.
     #[inline]
     pub fn value(&self) -> Range<usize> {
         self.value.clone()
@@ -79,7 +79,7 @@ impl SingleRecord {
         assert_eq!(cursor.at, self.size, "key and headers are those of the layout");
     }
 
-    /// Writes the header with the CRC of what is there, which makes it a batch.
+    /// Writes the header with the CRC of the bytes behind it, which completes the batch.
     ///
     /// # Panics
     /// If `out` is not of [`SingleRecord::size`] bytes.
@@ -97,7 +97,7 @@ impl SingleRecord {
     }
 }
 
-/// The header of batches of one record and one timestamp, to be used again until the clock goes on.
+/// The header of batches of one record and one timestamp, to be used again until the clock moves.
 #[derive(Debug, Clone)]
 pub struct SingleRecordHeader {
     timestamp: i64,
@@ -105,10 +105,10 @@ pub struct SingleRecordHeader {
 }
 
 impl SingleRecordHeader {
-    /// For a timestamp in ms.
+    /// Makes the header for a timestamp in ms.
     pub fn new(timestamp: i64) -> SingleRecordHeader {
         let header = BatchHeader {
-            // What is zero here is of each batch.
+            // Fields that are zero here differ between batches.
             base_offset: 0,
             size: 0,
             partition_leader_epoch: 0,

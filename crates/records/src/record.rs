@@ -48,7 +48,7 @@ impl<'a> Headers<'a> {
         (self.bytes, self.count)
     }
 
-    /// So many headers in bytes; none if the bytes are something else.
+    /// Parses `count` headers; `None` if the bytes are something else.
     pub fn from_bytes(bytes: &'a [u8], count: usize) -> Option<Headers<'a>> {
         let mut source = SliceSource::new(bytes);
         for _ in 0..count {
@@ -79,7 +79,7 @@ impl<'a> Iterator for Headers<'a> {
 
 impl ExactSizeIterator for Headers<'_> {}
 
-/// Where a reader is among the records of one batch, without borrowing them: see [`Batch::record_at`].
+/// The place of a reader among the records of one batch, without a borrow of them: see [`Batch::record_at`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordCursor {
     position: usize,
@@ -87,7 +87,7 @@ pub struct RecordCursor {
 }
 
 impl RecordCursor {
-    /// How many records are before it.
+    /// The number of records before it.
     pub fn index(&self) -> u32 {
         self.index
     }
@@ -194,8 +194,8 @@ impl Batch<'_> {
 }
 
 impl<'a> RecordIter<'a> {
-    /// The next record if it is as most are: no length of more than three bytes, and nothing wrong. Otherwise nothing has happened,
-    /// and [`read`](Self::read) says what is there. It reads in a third of the instructions.
+    /// Returns the next record if it is a common one: no length of more than three bytes, and no fault. Otherwise nothing is read,
+    /// and [`read`](Self::read) finds out. It takes a third of the instructions.
     #[inline]
     fn read_usual(&mut self) -> Option<Record<'a>> {
         let mut rest = self.records;
@@ -299,7 +299,7 @@ fn usual_varint(rest: &mut &[u8]) -> Option<i32> {
     Some(zigzag32(value))
 }
 
-/// What has its length in front, or null.
+/// Parses a field with its length in front, or null.
 #[inline(always)]
 fn usual_nullable<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     let Ok(length) = usize::try_from(usual_varint(rest)?) else { return Some(None) };
@@ -351,7 +351,7 @@ mod tests {
         RecordIter { records, next_index: 0, count, base_offset: 7, base_timestamp: 1_000, append_time: None }
     }
 
-    /// What is read in the usual way is what is read in the other, and that it leaves the same behind.
+    /// Checks that both ways of reading return the same records, and leave the same state.
     fn check(records: &[u8], count: u32) {
         let (mut usual, mut other) = (iter(records, count), iter(records, count));
         for _ in 0..count {

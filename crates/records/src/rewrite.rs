@@ -1,4 +1,4 @@
-//! Changing how the records of a batch are compressed, for a topic whose `compression.type` is not `producer`.
+//! Recompression of the records of a batch, for a topic whose `compression.type` is not `producer`.
 
 use crate::batch::{Batch, Compression, HEADER_BYTES, LOG_OVERHEAD_BYTES};
 use crate::builder::BuildError;
@@ -7,18 +7,18 @@ use crate::error::InvalidBatch;
 use crate::scratch::Scratch;
 use thiserror::Error;
 
-/// What a batch is to be compressed with.
+/// The target of a recompression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recompression {
     /// The codec.
     pub compression: Compression,
     /// Its level; `None` is the codec's default.
     pub level: Option<i32>,
-    /// How many bytes the records may decompress to.
+    /// The most bytes that the records may decompress to.
     pub decompressed_bytes_max: usize,
 }
 
-/// Why a batch cannot be recompressed.
+/// The reason why a batch cannot be recompressed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RecompressError {
     /// It cannot be read.

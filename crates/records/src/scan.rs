@@ -6,7 +6,7 @@ use crate::scratch::Scratch;
 use crate::walk::{SliceSource, Source, walk_record};
 use std::ops::ControlFlow;
 
-/// What a scan tells of a record.
+/// The result of a scan for one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordStamp {
     /// The record's offset.

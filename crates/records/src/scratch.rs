@@ -1,4 +1,4 @@
-//! What validation and decompression reuse from one batch to the next.
+//! Working memory that validation and decompression reuse from one batch to the next.
 
 use crate::batch::{Batch, Compression};
 use crate::codec::{DecoderMemory, Pieces, StreamSource};
@@ -22,7 +22,7 @@ impl Scratch {
         Scratch::default()
     }
 
-    /// How many bytes it holds, gzip's state left out.
+    /// The bytes that it holds, without gzip's state.
     pub fn held_bytes(&self) -> usize {
         self.memory.held_bytes()
     }

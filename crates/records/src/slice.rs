@@ -2,16 +2,17 @@
 
 use twox_hash::XxHash3_64;
 
-/// How many slices the keys of a partition fall into.
+/// The number of slices of a partition's keys.
 pub const SLICES: usize = 1_024;
 
 const SLICE_SHIFT: u32 = u64::BITS - SLICES.ilog2();
 const _: () = assert!(SLICES.is_power_of_two());
 
-/// The slice of a message. Equal keys have one slice; what has no key has no order, and is spread by its offset. Handlers run
-/// messages of one slice one at a time, and instances of a brokerless consumer share a stream by slices.
+/// Returns the slice of a message. Equal keys have the same slice. Messages without a key have no order, and are spread by
+/// their offsets. Handlers run messages of one slice one at a time, and instances of a brokerless consumer share a stream by
+/// slices.
 ///
-/// It is not the partitioner's hash (murmur2): within one partition the residues of that one are all alike.
+/// It is not the partitioner's hash (murmur2): the residues of that one are all alike within a partition.
 pub fn slice_of(key: Option<&[u8]>, offset: i64) -> u16 {
     let slice = match key {
         Some(key) => XxHash3_64::oneshot(key) >> SLICE_SHIFT,

@@ -9,23 +9,24 @@ use crate::error::{InvalidBatch, KafkaError, RecordError};
 use crate::scratch::Scratch;
 use crate::walk::{RecordShape, SliceSource, Source, walk_record};
 
-/// Who hands a batch to the log; decides what it may contain.
+/// The writer of a batch, which determines what the batch may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// A producer: no control records, base offset 0.
     Client,
     /// This broker itself: coordinators, transaction markers, metadata.
     Coordinator,
-    /// The leader's bytes on a replica, or closed segments: offsets stand, compaction may have left holes.
+    /// The leader's bytes on a replica, or closed segments: offsets stay as they are, and compaction may have left
+    /// holes.
     Replication,
 }
 
-/// What a topic and the time of an append ask of a batch.
+/// The rules for a batch, by its topic and the time of its append.
 #[derive(Debug, Clone)]
 pub struct ValidationRules {
-    /// Who wrote the batch.
+    /// The writer of the batch.
     pub origin: Origin,
-    /// Whether every record must have a key: `cleanup.policy` contains `compact`.
+    /// True if every record must have a key: `cleanup.policy` contains `compact`.
     pub key_required: bool,
     /// `message.timestamp.type`.
     pub timestamp_type: TimestampType,
@@ -35,12 +36,12 @@ pub struct ValidationRules {
     pub timestamp_after_max_ms: i64,
     /// Wall time of the append in ms.
     pub now_ms: i64,
-    /// How many bytes compressed records may decompress to.
+    /// The most bytes that compressed records may decompress to.
     pub decompressed_bytes_max: usize,
 }
 
 impl ValidationRules {
-    /// What Kafka's defaults ask of a producer's batch: CreateTime, any past, one hour of future.
+    /// The rules of Kafka's defaults for a producer's batch: CreateTime, any past, at most one hour in the future.
     pub fn client(now_ms: i64) -> ValidationRules {
         ValidationRules {
             origin: Origin::Client,
@@ -54,7 +55,7 @@ impl ValidationRules {
     }
 }
 
-/// A batch that has passed, with what the log wants to know of its records so that it never walks it again.
+/// A batch that has passed, with the facts about its records that the log needs, so that it does not walk them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValidBatch<'a> {
     /// The batch, as sent.
@@ -65,11 +66,11 @@ pub struct ValidBatch<'a> {
     /// The offset delta that goes with it: the first record with that timestamp, -1 if no record has one. Under LogAppendTime the last
     /// one of plain records and the first one of compressed, as in Kafka.
     pub offset_delta_of_max_timestamp: i32,
-    /// What has to change before the batch is stored.
+    /// The change that is due before the batch is stored.
     pub rewrite: Rewrite,
 }
 
-/// What has to change in a valid batch before it is stored.
+/// The change of a valid batch that is due before it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rewrite {
     /// Nothing beside the leader's stamp.

@@ -53,7 +53,7 @@ pub(crate) fn write_varlong(out: &mut Vec<u8>, value: i64) {
     out.push(rest as u8);
 }
 
-/// How many bytes [`write_varlong`] appends for `value`.
+/// Returns the number of bytes that [`write_varlong`] appends for `value`.
 #[inline]
 pub(crate) fn varlong_bytes(value: i64) -> usize {
     let zigzag = ((value << 1) ^ (value >> 63)) as u64;

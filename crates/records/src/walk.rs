@@ -3,12 +3,12 @@
 use crate::error::InvalidBatch;
 use crate::varint::{read_varint, read_varlong};
 
-/// Why a walk over records stops.
+/// The reason why a walk over records stops.
 #[derive(Debug)]
 pub(crate) enum WalkError {
     /// The record's structure is wrong.
     Malformed(&'static str),
-    /// The bytes under the records could not be had: decompression, a bound.
+    /// The bytes of the records could not be read: decompression failed, or a bound was reached.
     Source(Box<InvalidBatch>),
 }
 
@@ -30,11 +30,11 @@ pub(crate) trait Source {
     fn byte(&mut self) -> Result<u8, WalkError>;
     /// Passes over `count` bytes.
     fn skip(&mut self, count: usize) -> Result<(), WalkError>;
-    /// How many bytes were read or passed over.
+    /// The number of bytes that were read or passed over.
     fn position(&self) -> u64;
-    /// Whether nothing follows.
+    /// Returns true if no byte follows.
     fn at_end(&mut self) -> Result<bool, WalkError>;
-    /// Whether a record body of `length` bytes can still come, as far as that is known.
+    /// Returns false if a record body of `length` bytes cannot follow, as far as that is known.
     fn may_have(&self, length: usize) -> bool;
 }
 
@@ -87,14 +87,14 @@ impl Source for SliceSource<'_> {
     }
 }
 
-/// What a walk learns of a record without holding its key, value and headers.
+/// The result of a walk over a record, without its key, value and headers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordShape {
     /// Offset minus base offset.
     pub(crate) offset_delta: i32,
     /// Timestamp minus base timestamp.
     pub(crate) timestamp_delta: i64,
-    /// Whether there is a key (an empty one counts).
+    /// True if there is a key (an empty one counts).
     pub(crate) has_key: bool,
 }
 

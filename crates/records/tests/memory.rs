@@ -1,4 +1,4 @@
-//! What validation takes: no allocation for plain records, a bounded window for compressed ones.
+//! The memory of validation: no allocation for plain records, a bounded window for compressed ones.
 #![allow(unsafe_code, clippy::unwrap_used)]
 
 use mainstem_records::*;

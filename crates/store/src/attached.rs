@@ -191,7 +191,7 @@ impl Attached {
     pub fn open(topic: &str, directory: &Path, options: AttachOptions) -> Result<Arc<Attached>, AttachError> {
         let AttachOptions { budget, producer_expiration_ms, clock } = options;
         let failed = |source| AttachError { topic: topic.to_owned(), source };
-        let queue = Options::new().writer_patience(Some(LOCK_PATIENCE)).open(directory).map_err(failed)?;
+        let queue = Options::new().lock_timeout(Some(LOCK_PATIENCE)).open(directory).map_err(failed)?;
         let serving = queue.serve().map_err(failed)?;
         let topic_id = Uuid(serving.topic_id().map_err(failed)?);
         let appender = match queue.appender() {

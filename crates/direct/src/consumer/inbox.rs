@@ -1,4 +1,4 @@
-//! What has arrived and what is to be sent, between the connection and the application.
+//! Frames that have arrived and frames to send, between the connection and the application.
 
 use std::sync::Arc;
 
@@ -17,38 +17,38 @@ use state::State;
 
 mod state;
 
-/// Why a connection has ended.
+/// The cause of a connection's end.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// Another one may do.
+    /// Another connection may succeed.
     Lost { was_opened: bool, reason: String },
-    /// Another one may do once certificates or the address are others.
+    /// Another connection may succeed after a change of certificates or of the address.
     Tls(DirectError),
-    /// None will.
+    /// No further connection can succeed.
     Fatal(DirectError),
 }
 
-/// Why a frame of the publisher is not taken; its connection ends.
+/// The reason to reject a frame of the publisher; the connection ends.
 #[derive(Debug)]
 pub(crate) enum Rejected {
-    /// It does not keep to the protocol; another connection may be better.
+    /// The frame breaks the protocol; another connection may be better.
     Protocol(String),
-    /// Its journal does not have what was received: no connection will do.
+    /// The journal does not have what was received: no further connection can succeed.
     Refused(Refused),
 }
 
 #[derive(Debug)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
-    /// Something has arrived.
+    /// Notified when something has arrived.
     arrived: Notify,
-    /// Something is to be sent.
+    /// Notified when something is to be sent.
     to_send: Notify,
     left: Notify,
 }
 
 impl Inbox {
-    /// With what the consumer may be sent before it has taken any, and a number that no other one has.
+    /// Makes an inbox with the credit to give, and a number that no other process has.
     pub(crate) fn new(credit_bytes: u64, process: u64) -> Inbox {
         Inbox {
             state: Mutex::new(State::new(credit_bytes, process)),
@@ -60,7 +60,7 @@ impl Inbox {
 
     pub(crate) async fn next(&self) -> Result<ConsumerEvent> {
         loop {
-            // Before the look, so that what comes after it is noticed.
+            // Registered before the look, so that no arrival is missed.
             let arrived = self.arrived.notified();
             if let Some(next) = self.look() {
                 return next;
@@ -69,7 +69,7 @@ impl Inbox {
         }
     }
 
-    /// What is there now.
+    /// Returns the next event that is due, if one is.
     pub(crate) fn look(&self) -> Option<Result<ConsumerEvent>> {
         let mut state = self.state.lock();
         let next = state.look();
@@ -89,7 +89,7 @@ impl Inbox {
         self.state.lock().journal().cloned()
     }
 
-    /// The publisher's journal ends there now; 0, it does not say that.
+    /// Notes the end of the publisher's journal; 0 means that the publisher did not say it.
     pub(crate) fn note_end(&self, end: i64) {
         if end > 0 {
             self.state.lock().note_end(end);
@@ -131,12 +131,12 @@ impl Inbox {
         self.state.lock().is_leaving()
     }
 
-    /// The instance leaves, and there is nothing that the publisher has to hear of it before.
+    /// Returns true if the instance leaves and the publisher has received everything of it.
     pub(crate) fn has_left(&self) -> bool {
         self.state.lock().has_left()
     }
 
-    /// Done when the instance leaves.
+    /// Waits until the instance leaves.
     pub(crate) async fn left(&self) {
         while !self.is_leaving() {
             self.left.notified().await;
@@ -158,7 +158,7 @@ impl Inbox {
         self.state.lock().frame()
     }
 
-    /// What a connection sends: made when there is room for it.
+    /// The frames that a connection sends, each made when the connection can take it.
     pub(crate) fn outbound(self: Arc<Inbox>, open: proto::Open) -> impl Stream<Item = FromConsumer> + Send {
         let first = FromConsumer { frame: Some(from_consumer::Frame::Open(open)) };
         futures_util::stream::unfold((self, Some(first)), |(inbox, mut first)| async move {
@@ -185,7 +185,7 @@ impl Inbox {
     /// Takes a frame of the publisher.
     ///
     /// # Errors
-    /// Why the connection ends.
+    /// The reason why the connection ends.
     pub(crate) fn take(&self, frame: from_publisher::Frame) -> Result<(), Rejected> {
         let mut state = self.state.lock();
         if let from_publisher::Frame::Opened(opened) = &frame {

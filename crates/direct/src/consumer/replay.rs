@@ -1,4 +1,4 @@
-//! Reads all events of some keys once more, from the journal's start to where the instance is.
+//! A replay: all events of some keys once more, from the journal's start to the instance's position.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,40 +13,40 @@ use crate::error::{DirectError, Result};
 use crate::proto;
 use crate::sequence::Sequence;
 
-/// Events of the keys.
+/// Replayed events of the keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
-    /// Where they begin.
+    /// The first offset.
     pub from: i64,
-    /// Where they end: between are no others of the keys.
+    /// The offset behind the last one. No other event of the keys is in between.
     pub next: i64,
     /// Record batches of Kafka's format, whose CRCs were not checked.
     pub batches: Bytes,
-    /// Where in these bytes each is.
+    /// The ranges of the batches in these bytes.
     pub ranges: Vec<Range<usize>>,
 }
 
-/// A replay under way. Until it is dropped, the instance brings nothing else.
+/// A replay under way. Until it is dropped, the instance returns nothing else.
 #[derive(Debug)]
 pub struct Replay<'a> {
     consumer: &'a mut Consumer,
     request: proto::ReplayRequest,
     sequence: Sequence,
     frames: Option<Streaming<proto::Replayed>>,
-    /// Before the next connection.
+    /// The wait before the next connection.
     wait: Duration,
 }
 
 impl Consumer {
-    /// Reads all events of keys once more, from the journal's start up to those that this instance was brought last; then the keys go
-    /// on where they were, so that each of their events is seen in its order. What the consumer does not see is not among them:
-    /// its filters and the stream's transformation hold.
+    /// Reads all events of keys once more, from the journal's start up to the last event that this instance returned. Then the keys
+    /// continue where they were, so that each of their events is seen in its order. The filters of the consumer and the stream's
+    /// transformation apply.
     ///
-    /// The position does not move, and no event is brought until the replay is dropped; an instance that is to give its
-    /// slices back meanwhile has 30 s for that.
+    /// The position does not move. The instance returns no other event until the replay is dropped. If it has to give slices back
+    /// meanwhile, it has 30 s for that.
     ///
     /// # Errors
-    /// [`DirectError::Invalid`] if the instance has no slices, and so is nowhere.
+    /// [`DirectError::Invalid`] if the instance has no slices, and so no position.
     pub fn replay<K: Into<Bytes>>(&mut self, keys: impl IntoIterator<Item = K>) -> Result<Replay<'_>> {
         let (Some(until), Some(journal)) = (self.position, self.inbox.journal()) else {
             return Err(DirectError::Invalid(
@@ -69,11 +69,11 @@ impl Consumer {
 }
 
 impl Replay<'_> {
-    /// What comes next; none at the end. The future may be dropped at will, and loses nothing. A connection that is lost is made again,
-    /// and the replay goes on where it was.
+    /// Waits for the next events; `None` at the end. The future may be dropped at any time, and loses nothing. After a lost connection
+    /// the replay connects again and resumes at its position.
     ///
     /// # Errors
-    /// Why it cannot go on.
+    /// The reason why it cannot continue.
     pub async fn next(&mut self) -> Result<Option<Replayed>> {
         loop {
             if self.sequence.next() >= self.request.until {

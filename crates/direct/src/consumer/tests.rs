@@ -1,4 +1,4 @@
-//! When an instance connects, what it says meanwhile, and when it gives up: in virtual time.
+//! Connections of an instance in virtual time: attempts, keep-alives, and when it stops trying.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,9 +7,9 @@ use futures_util::{Stream, StreamExt as _};
 use super::*;
 use crate::proto::from_consumer::Frame;
 
-/// A publisher that is elsewhere.
+/// A publisher on another machine.
 const FAR: &str = "publisher.example:8101";
-/// Of a time that is measured: the resolution of the clock.
+/// The resolution of the clock, the tolerance of measured times.
 const RESOLUTION: Duration = Duration::from_millis(10);
 
 fn config(at: &str) -> ConsumerConfig {
@@ -40,7 +40,7 @@ fn with_done() -> Inbox {
 
 #[tokio::test(start_paused = true)]
 async fn attempts_come_apart_up_to_a_bound_and_at_once_after_a_connection() {
-    // The eighth attempt has had a connection, the tenth was long under way.
+    // The eighth attempt has had a connection, the tenth has taken long.
     for (at, waits_ms) in [
         (FAR, [100, 200, 400, 800, 1_600, 3_000, 3_000, 100, 200, 100]),
         ("127.0.0.1:8101", [100, 200, 250, 250, 250, 250, 250, 100, 200, 100]),
@@ -81,14 +81,14 @@ fn not_all_that_have_lost_a_publisher_come_back_at_one_time() {
     assert!(Duration::from_millis(750) <= *least && least < most && *most <= Duration::from_millis(1_250));
 }
 
-/// The next frame of an instance, and after how long it comes.
+/// Returns the next frame of an instance, and the time until it comes.
 async fn said(outbound: &mut (impl Stream<Item = proto::FromConsumer> + Unpin)) -> (Frame, Duration) {
     let began = Instant::now();
     let frame = outbound.next().await.unwrap().frame.unwrap();
     (frame, began.elapsed())
 }
 
-/// Otherwise its publisher takes it for lost after 15 s.
+/// Without keep-alives the publisher takes the instance for lost after 15 s.
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_says_nothing_else_says_that_it_is_there() {
     let inbox = Arc::new(Inbox::new(1_000, 7));
@@ -100,7 +100,7 @@ async fn an_instance_that_says_nothing_else_says_that_it_is_there() {
         let alive = said(&mut outbound).await;
         assert!(matches!(alive, (Frame::Alive(_), after) if is_due(after)), "{alive:?}");
     }
-    // What else is said is said at once, and stands for it.
+    // Any other frame is sent at once, and takes the place of a keep-alive.
     assert!(tokio::time::timeout(Duration::from_secs(4), outbound.next()).await.is_err());
     inbox.keep_filter(proto::Filter::default());
     let filter = said(&mut outbound).await;

@@ -1,4 +1,4 @@
-//! Transcripts of what one instance is sent.
+//! Transcripts of the frames that one instance is sent.
 
 use std::fmt::Write as _;
 
@@ -8,16 +8,16 @@ use mainstem_records::{BatchBuilder, BatchOptions};
 use super::*;
 use crate::filter::criteria;
 use crate::handover::Part;
-use crate::lens_cache::LensCache;
+use crate::pipeline_cache::PipelineCache;
 use crate::slices::SliceRange;
 
 /// A journal whose events are in batches of one, with the offset modulo 4 as the key, and a cursor over it.
 struct Script {
     cursor: Cursor,
-    cache: LensCache,
+    cache: PipelineCache,
     counters: Counters,
     now: Now,
-    /// Which version of the filter the consumer has.
+    /// The version of the consumer's filter.
     version: u64,
     text: String,
 }
@@ -36,10 +36,10 @@ fn done(assignment: u64, offset: i64) -> proto::Done {
 
 impl Script {
     fn new(credit_bytes: u64) -> Script {
-        let cache = LensCache::default();
-        let lenses = lenses(&cache, &[], None, 0);
+        let cache = PipelineCache::default();
+        let pipelines = pipelines(&cache, &[], None, 0);
         let opened = proto::Opened { end: 5, ..proto::Opened::default() };
-        let cursor = Cursor::new(opened, credit_bytes, lenses, false);
+        let cursor = Cursor::new(opened, credit_bytes, pipelines, false);
         let now = Now { time: Duration::ZERO, end: 5, is_stopping: false };
         Script { cursor, cache, counters: Counters::default(), now, version: 0, text: String::new() }
     }
@@ -68,7 +68,7 @@ impl Script {
         self
     }
 
-    fn hear(&mut self, frame: from_consumer::Frame) -> &mut Script {
+    fn receive(&mut self, frame: from_consumer::Frame) -> &mut Script {
         let text = format!("{frame:?}");
         let heard = self.cursor.take(Some(frame), self.now.time);
         let outcome = heard.map_or_else(|status| status.message().to_owned(), |change| format!("{change:?}"));
@@ -77,15 +77,15 @@ impl Script {
 
     fn follow(&mut self, keys: &[&str], from: i64, is_paused: bool) -> &mut Script {
         let filter = only(keys);
-        let mut lenses = lenses(&self.cache, &[], Some(&filter).filter(|_| !keys.is_empty()), from);
-        let before = self.cursor.lenses.now.clone();
-        lenses.earlier = Vec::from_iter((from > 0).then_some((from, before)));
-        lenses.version = self.version;
-        self.cursor.follow(lenses, is_paused);
+        let mut pipelines = pipelines(&self.cache, &[], Some(&filter).filter(|_| !keys.is_empty()), from);
+        let before = self.cursor.pipelines.now.clone();
+        pipelines.earlier = Vec::from_iter((from > 0).then_some((from, before)));
+        pipelines.version = self.version;
+        self.cursor.follow(pipelines, is_paused);
         self.say(&format!("follows {keys:?} from {from} on, paused: {is_paused}"))
     }
 
-    /// All that is sent until there is nothing to do.
+    /// Runs until there is nothing to do; returns the frames.
     fn run(&mut self) -> &mut Script {
         loop {
             let frame = match self.cursor.next(self.now) {
@@ -132,16 +132,21 @@ impl Script {
     }
 }
 
-fn lenses(cache: &LensCache, own: &[proto::Filter], kept: Option<&proto::Filter>, from: i64) -> Lenses {
-    let now = cache.lens(own, kept, None).unwrap();
-    Lenses { earlier: Vec::new(), now, from, version: 0 }
+fn pipelines(
+    cache: &PipelineCache,
+    own: &[proto::Filter],
+    kept: Option<&proto::Filter>,
+    from: i64,
+) -> Pipelines {
+    let now = cache.pipeline(own, kept, None).unwrap();
+    Pipelines { earlier: Vec::new(), now, from, version: 0 }
 }
 
 #[test]
 fn events_follow_the_assignment_and_silence_is_filled() {
     let mut script = Script::new(1_000);
     script.run().assign(1, 3).run().append(1).run();
-    script.at(4_999).run().at(5_000).run().at(9_000).hear(credit(1)).at(10_000).run();
+    script.at(4_999).run().at(5_000).run().at(9_000).receive(credit(1)).at(10_000).run();
     script.at(24_000).run().at(24_000).run();
     script.check(expect![[r#"
           Opened
@@ -174,8 +179,8 @@ fn events_follow_the_assignment_and_silence_is_filled() {
 #[test]
 fn without_credit_or_while_paused_nothing_is_read() {
     let mut script = Script::new(1);
-    script.assign(1, 0).run().hear(credit(69)).run().hear(credit(1)).run();
-    script.hear(credit(500)).follow(&[], 0, true).run().follow(&[], 0, false).run();
+    script.assign(1, 0).run().receive(credit(69)).run().receive(credit(1)).run();
+    script.receive(credit(500)).follow(&[], 0, true).run().follow(&[], 0, false).run();
     script.check(expect![[r#"
           Opened
           Assign(Assign { assignment: 1, slices: Some(Slices { from: 0, to: 1024 }), offset: 0, resumed: false })
@@ -204,7 +209,7 @@ fn what_is_left_out_is_said_now_and_then() {
     script.follow(&["3"], 0, false).assign(1, 0).run();
     script.append(1).run().at(99).run().at(100).run();
     script.append(4).at(150).run().at(200).run();
-    // A long stretch is said before its end.
+    // A long stretch without an event is skipped in several frames.
     script.append(200).follow(&["none"], 0, false).run();
     script.check(expect![[r#"
         follows ["3"] from 0 on, paused: false
@@ -244,7 +249,7 @@ fn a_filter_is_said_before_the_events_that_it_holds_for() {
     script.version = 1;
     script.say("another filter holds").run();
     script.follow(&["1", "2"], 3, false).run();
-    script.hear(from_consumer::Frame::Filter(only(&["1", "2"]))).follow(&["1", "2"], 3, false).run();
+    script.receive(from_consumer::Frame::Filter(only(&["1", "2"]))).follow(&["1", "2"], 3, false).run();
     script.check(expect![[r#"
         another filter holds
           Opened
@@ -267,15 +272,15 @@ fn a_filter_is_said_before_the_events_that_it_holds_for() {
 #[test]
 fn of_what_is_revoked_nothing_more_is_sent() {
     let mut script = Script::new(1_000);
-    script.assign(7, 2).run().hear(from_consumer::Frame::Done(done(7, 6)));
-    script.hear(from_consumer::Frame::Done(done(6, 3))).hear(from_consumer::Frame::Done(done(7, 3)));
+    script.assign(7, 2).run().receive(from_consumer::Frame::Done(done(7, 6)));
+    script.receive(from_consumer::Frame::Done(done(6, 3))).receive(from_consumer::Frame::Done(done(7, 3)));
     script.cursor.obey(Control::Revoke { assignment: 7, is_lost: false }).unwrap();
     script.append(1).run().at(100).run();
-    script.hear(from_consumer::Frame::Released(proto::Released { done: Some(done(7, 4)) }));
-    script.hear(from_consumer::Frame::Done(done(7, 5))).run();
+    script.receive(from_consumer::Frame::Released(proto::Released { done: Some(done(7, 4)) }));
+    script.receive(from_consumer::Frame::Done(done(7, 5))).run();
     script.assign(8, 4).run();
     script.cursor.obey(Control::Revoke { assignment: 8, is_lost: true }).unwrap();
-    script.hear(from_consumer::Frame::Done(done(8, 5))).run();
+    script.receive(from_consumer::Frame::Done(done(8, 5))).run();
     assert!(script.cursor.obey(Control::Fence).unwrap_err().message().contains("another connection"));
     script.now.is_stopping = true;
     script.run();

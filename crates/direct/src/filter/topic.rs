@@ -1,6 +1,6 @@
 //! Patterns over names that have levels, as MQTT has them: `eu/+/carts/#`.
 
-/// A pattern of a topic: `+` stands for any one level, `#`, as the last, for any number of levels, also none.
+/// A pattern of a topic. `+` matches any one level. `#`, as the last level, matches any number of levels, also none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicPattern {
     levels: Vec<String>,
@@ -11,7 +11,7 @@ impl TopicPattern {
     /// Parses a pattern.
     ///
     /// # Errors
-    /// Why it is none.
+    /// The reason why it is no pattern.
     pub fn parse(pattern: &str) -> Result<TopicPattern, String> {
         if pattern.is_empty() {
             return Err("it is empty".to_owned());

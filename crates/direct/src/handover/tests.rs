@@ -20,14 +20,14 @@ fn done(assignment: u64, offset: i64, finished: &[Range<i64>]) -> Done {
     Done { assignment, offset, finished: finished.to_vec() }
 }
 
-/// An instance is lost while it gives slices back; when it comes again within the time, what it had done of them counts.
+/// An instance is lost while it releases slices. If it comes back in time, what it had done of them counts.
 #[test]
 fn what_was_being_given_back_waits_for_an_instance_that_was_lost() {
     let mut handover = Handover::new(0);
     handover.join(joining(1, "one"), 0).unwrap();
     handover.join(joining(2, "two"), 0).unwrap();
     let upper = SliceRange::new(512, 1_024).unwrap();
-    // The first was to give all back, and then to get half of it.
+    // The first instance was to release all, and then to get half of it.
     assert_eq!(handover.leave(1, true, 10), [], "no instance gets any of it yet");
     assert_eq!(handover.due_ms(), Some(10 + CLAIM_GRACE_MS));
     let claim = Held { done: done(1, 5, std::slice::from_ref(&(7..9))), slices: None, sent_to: 9 };
@@ -41,7 +41,7 @@ fn what_was_being_given_back_waits_for_an_instance_that_was_lost() {
         })
     };
     assert_eq!(to_two(&effects), Some((upper, 5, std::iter::once(7..9).collect())));
-    // One that does not come again holds them up for that time alone.
+    // If it does not come back, it holds the others up for that time alone.
     let mut handover = Handover::new(0);
     handover.join(joining(1, "one"), 0).unwrap();
     handover.join(joining(2, "two"), 0).unwrap();
@@ -50,7 +50,7 @@ fn what_was_being_given_back_waits_for_an_instance_that_was_lost() {
     assert_eq!(to_two(&handover.tick(10 + CLAIM_GRACE_MS)).map(|(_, offset, _)| offset), Some(0));
 }
 
-/// The next publisher's, made of what is kept.
+/// The hand-over of the next publisher, restored from what is stored.
 fn restarted(handover: &Handover) -> Handover {
     let kept = Handover::restored(handover.generation(), handover.parts().to_vec());
     let mut next = kept.expect("parts are all slices");
@@ -269,7 +269,7 @@ fn after_a_restart_of_the_publisher_all_go_on_with_what_they_had() {
     "#]]);
 }
 
-/// Two that share the slices; what they have is #2 and #3.
+/// Two instances that share the slices, as assignments 2 and 3.
 fn two() -> Script {
     let mut script = Script::new();
     script.join(1, "one").join(2, "two");
@@ -313,7 +313,7 @@ fn an_instance_that_does_not_come_back_is_waited_for_within_bounds() {
     script.now_ms += REJOIN_MS_MAX;
     script.step("5 s later", |handover, now| handover.tick(now));
     assert_eq!(script.handover.due_ms(), None);
-    // It ends with the publisher, and so do those that come in its place.
+    // The wait ends with the publisher, and so does that of instances that come in its place.
     for start in 12..=14 {
         script.restart().join(start, &format!("another {start}"));
     }
@@ -358,7 +358,7 @@ fn one_that_comes_back_after_a_restart_and_is_lost_again_is_waited_for_again() {
           14: assign #2 0..512 at 9, resumed; 0..512 is at 8 []
           14: revoke #2
     "#]]);
-    // No longer than any other; and who is lost later is not.
+    // It has no longer than any other. One that is lost later is not waited for.
     let mut script = two();
     script
         .restart()
@@ -384,7 +384,7 @@ fn one_that_comes_back_after_a_restart_and_is_lost_again_is_waited_for_again() {
     "#]]);
 }
 
-/// As one whose process has started again too, or that did not hear of what it had got.
+/// Its process has restarted too, or it never received its assignment.
 #[test]
 fn one_that_has_come_back_without_what_it_had_is_not_waited_for() {
     let mut script = two();
@@ -423,7 +423,7 @@ fn one_that_had_left_is_not_waited_for() {
     "#]]);
 }
 
-/// A power cut has taken that two had got some of the slices of one.
+/// A power cut has erased that two instances had got some of the slices of one.
 #[test]
 fn no_one_is_waited_for_whose_slices_another_got_later() {
     let mut script = Script::new();
@@ -469,7 +469,7 @@ fn one_that_was_lost_while_it_gave_back_goes_on_with_that() {
 }
 
 #[test]
-fn one_that_comes_back_behind_what_others_did_begins_anew() {
+fn one_that_comes_back_behind_what_others_did_gets_a_new_assignment() {
     let mut script = Script::new();
     script.join(1, "one").step("one leaves at 3, 5 done", |handover, now| {
         assert!(handover.done(1, &done(1, 3, std::slice::from_ref(&(5..6)))));
@@ -556,13 +556,13 @@ fn what_was_kept_and_is_damaged_is_refused() {
     assert!(Handover::restored(0, vec![]).is_none());
 }
 
-/// An instance of the model: what it was sent and did.
+/// An instance of the model: what it was sent and has done.
 #[derive(Debug, Default)]
 struct Model {
     assignment: Option<(u64, SliceRange)>,
     sent_to: i64,
     parts: Vec<Part>,
-    /// Events that it was sent and has not done, and those it has.
+    /// Events that it was sent and has not done, and those that it has.
     open: BTreeSet<(i64, u16)>,
     finished: BTreeSet<i64>,
     revoked: bool,
@@ -589,7 +589,7 @@ impl Model {
         }
     }
 
-    /// Does one of the events that may be done: in order within a slice, in any between slices.
+    /// Does one of the events that may be done: in order within a slice, in any order between slices.
     fn handle(&mut self, which: usize) -> Option<i64> {
         let mut first_of_slice = BTreeMap::new();
         self.open.iter().for_each(|&(offset, slice)| {
@@ -603,7 +603,7 @@ impl Model {
         Some(offset)
     }
 
-    /// What it says that it had when it comes back.
+    /// The assignment that it claims when it comes back.
     fn held(&self) -> Option<Held> {
         let (_, slices) = self.assignment?;
         Some(Held { done: self.done(), slices: Some(slices), sent_to: self.sent_to })
@@ -626,9 +626,9 @@ enum Step {
     Leave(usize),
     Lose(usize),
     Return(usize),
-    /// It comes back by a connection that is lost before it hears of it.
+    /// It comes back on a connection that is lost before it notices.
     Retry(usize),
-    /// The publisher starts again: all are lost.
+    /// The publisher restarts: all instances are lost.
     Restart,
     Send(usize, i64),
     /// Does the open event of this number.
@@ -726,7 +726,7 @@ impl World {
         self.living.push((connection, model));
         let joining = Joining { connection, name: name.to_string(), attempt: None, pinned: None, held };
         let effects = self.handover.join(joining, self.now_ms).unwrap();
-        // One whose claim was not taken has lost what it had.
+        // One whose claim was refused has lost what it had.
         let resumed = effects.iter().any(|effect| matches!(effect, Effect::Assign { connection: to, is_resumed: true, .. } if *to == connection));
         if !resumed && let Some((_, model)) = self.living.iter_mut().find(|(one, _)| *one == connection) {
             *model = Model::default();
@@ -734,7 +734,7 @@ impl World {
         self.carry_out(effects);
     }
 
-    /// The publisher hears of one that was lost, which does not hear of that, and does one event more meanwhile.
+    /// The publisher loses an instance, which does not notice, and does one event more meanwhile.
     fn retry(&mut self, who: usize) {
         self.connections += 1;
         let (connection, (name, model)) = (self.connections, &self.lost[who]);
@@ -826,7 +826,7 @@ impl World {
         self.carry_out(effects);
     }
 
-    /// Everything goes well from now on.
+    /// From now on nothing fails.
     fn finish(&mut self) {
         while self.is_orderly
             && let Some((name, model)) = self.lost.pop()

@@ -1,4 +1,4 @@
-//! What is appended.
+//! Appends to a journal.
 
 use bytes::Bytes;
 use mainstem_queue::Header;
@@ -18,10 +18,10 @@ pub trait ToEvent {
     /// The event's value.
     ///
     /// # Errors
-    /// Why it cannot be encoded.
+    /// The reason why it cannot be encoded.
     fn to_value(&self) -> Result<Bytes, String>;
 
-    /// The header `type`, for enums of events.
+    /// The value of the header `type`, for enums of events.
     fn event_type(&self) -> Option<&str> {
         None
     }
@@ -33,7 +33,7 @@ impl<T: AsRef<[u8]> + ?Sized> ToEvent for T {
     }
 }
 
-/// An event with all that it may have.
+/// An event with all optional parts.
 ///
 /// ```
 /// use mainstem_direct::NewEvent;
@@ -55,27 +55,27 @@ impl NewEvent {
         NewEvent { value: value.into(), ..NewEvent::default() }
     }
 
-    /// Events of equal keys are handled in their order.
+    /// Sets the key. Events of equal keys are handled in their order.
     #[must_use]
     pub fn key(mut self, key: impl AsRef<[u8]>) -> NewEvent {
         self.key = Some(Bytes::copy_from_slice(key.as_ref()));
         self
     }
 
-    /// With a further header.
+    /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl AsRef<[u8]>) -> NewEvent {
         self.headers.push((name.into(), Bytes::copy_from_slice(value.as_ref())));
         self
     }
 
-    /// With a further tag, by which filters may choose.
+    /// Adds a tag, for filters.
     #[must_use]
     pub fn tag(self, tag: impl AsRef<[u8]>) -> NewEvent {
         self.header(TAG_HEADER, tag)
     }
 
-    /// With the header `type`.
+    /// Sets the header `type`.
     #[must_use]
     pub fn event_type(self, name: impl AsRef<[u8]>) -> NewEvent {
         self.header("type", name)
@@ -100,14 +100,14 @@ fn check_size(bytes: usize) -> Result<()> {
 }
 
 impl Journal {
-    /// Appends an event and returns its offset when it is on the disk. Many appends at a time share a sync.
+    /// Appends an event; returns its offset when it is on disk. Concurrent appends share a sync.
     ///
-    /// When the future is dropped, the event may be in the journal all the same. While the process has no descriptor or no memory for a
+    /// If the future is dropped, the event may be in the journal all the same. While the process has no descriptor or no memory for a
     /// sync, appends wait.
     ///
     /// # Errors
-    /// [`DirectError::TooLarge`], [`DirectError::Queue`] if the disk is full, then it is not in the journal;
-    /// [`DirectError::Io`] if a sync has failed, then that is not known, and all further appends fail.
+    /// [`DirectError::TooLarge`], and [`DirectError::Queue`] if the disk is full: the event is not in the journal. [`DirectError::Io`]
+    /// if a sync has failed: it may be in the journal or not, and all further appends fail.
     pub async fn append(&self, key: impl AsRef<[u8]>, event: &(impl ToEvent + ?Sized)) -> Result<i64> {
         let value = event.to_value().map_err(DirectError::Invalid)?;
         let new = NewEvent::new(value).key(key);
@@ -118,7 +118,7 @@ impl Journal {
         .await
     }
 
-    /// The same with all that an event may have.
+    /// The same for an event with optional parts.
     ///
     /// # Errors
     /// As [`Journal::append`].
@@ -130,7 +130,7 @@ impl Journal {
         .await
     }
 
-    /// Appends events as one batch, which is seen whole or not at all. Returns the first one's offset.
+    /// Appends events as one batch, which is seen whole or not at all. Returns the offset of the first one.
     ///
     /// # Errors
     /// As [`Journal::append`]; [`DirectError::Invalid`] if there is none.

@@ -1,17 +1,17 @@
-//! Where the bytes of chunks are in memory.
+//! The memory of chunks.
 //!
-//! A journal keeps thousands of small chunks for a while, and frees them in the order in which they came. Each in an allocation of its
-//! own, which grows while it is read, they leave holes: 7.4 MiB were seen for chunks of 4 MiB. So small ones lie one behind another in
-//! blocks, of which each is freed with the last of its chunks.
+//! A journal keeps thousands of small chunks for a while, and frees them in the order in which they came. If each had a growing
+//! allocation of its own, they would leave holes: chunks of 4 MiB took 7.4 MiB. So small ones lie one behind another in blocks. Each
+//! block is freed with the last of its chunks.
 
 use bytes::{Bytes, BytesMut};
 
 /// The size of a block.
 const BLOCK_BYTES: usize = 64 << 10;
-/// What has more bytes has an allocation of its own.
+/// A larger chunk has an allocation of its own.
 const SMALL_BYTES: usize = BLOCK_BYTES / 4;
 
-/// The block that is being filled, and what was read and is not kept yet.
+/// The block that is being filled, and the buffer of a read.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     block: BytesMut,
@@ -19,13 +19,13 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Where to read to. It is empty.
+    /// Returns the buffer to read to, empty.
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         self.read.clear();
         &mut self.read
     }
 
-    /// Keeps what was read.
+    /// Moves the bytes of the buffer to their place.
     pub(super) fn keep(&mut self) -> Bytes {
         if self.read.len() > SMALL_BYTES {
             let mut own = std::mem::take(&mut self.read);

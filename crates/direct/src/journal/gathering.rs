@@ -1,14 +1,14 @@
-//! When a sync begins: appends that come at the same time are to share it.
+//! Decides when a sync begins, so that appends that come at the same time share it.
 
 use std::time::Duration;
 
-/// Appends follow each other by so little where they come at the same time.
+/// The longest time between appends that count as coming at the same time.
 const APART_MAX: Duration = Duration::from_micros(10);
-/// No append waits longer than this for others, a part of what a sync takes.
+/// The longest wait of an append for others, a part of the time of a sync.
 const GATHERED_MAX: Duration = Duration::from_micros(100);
 
-/// Decides when to sync. Where the last sync was of one append alone the next one begins at once, so that who appends alone does not
-/// wait for others that there are not.
+/// Decides when to sync. If the last sync was of one append alone, the next one begins at once, so that a single appender does not
+/// wait for others.
 #[derive(Debug)]
 pub(super) struct Gathering {
     /// The last sync was of several events.
@@ -16,35 +16,35 @@ pub(super) struct Gathering {
     synced: i64,
 }
 
-/// Events that are there, and since when none has come.
+/// The end of the arrived events, and the time of the last arrival.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrivals {
     end: i64,
-    /// When the last one was found, from the beginning.
+    /// The time from the beginning to the last arrival.
     last: Duration,
 }
 
 impl Gathering {
-    /// All before `synced` is on the disk.
+    /// Begins with all events before `synced` on disk.
     pub(super) fn new(synced: i64) -> Gathering {
         Gathering { was_shared: false, synced }
     }
 
-    /// An append has come; there are events before `end`. Returns what [`Gathering::goes_on`] looks at, or `None` where the sync is to
-    /// begin at once.
+    /// Begins when an append has come; there are events before `end`. Returns the state for [`Gathering::keeps_gathering`], or `None` if
+    /// the sync has to begin at once.
     pub(super) fn begin(&self, end: i64) -> Option<Arrivals> {
         self.was_shared.then_some(Arrivals { end, last: Duration::ZERO })
     }
 
-    /// Whether to look again, `elapsed` after the beginning, when there are events before `end`.
-    pub(super) fn goes_on(&self, arrivals: &mut Arrivals, elapsed: Duration, end: i64) -> bool {
+    /// Returns true if the sync still waits, `elapsed` after the beginning, with events before `end`.
+    pub(super) fn keeps_gathering(&self, arrivals: &mut Arrivals, elapsed: Duration, end: i64) -> bool {
         if end != arrivals.end {
             *arrivals = Arrivals { end, last: elapsed };
         }
         elapsed < GATHERED_MAX && elapsed.saturating_sub(arrivals.last) < APART_MAX
     }
 
-    /// All before `synced` is on the disk now.
+    /// Notes that all events before `synced` are on disk.
     pub(super) fn synced(&mut self, synced: i64) {
         self.was_shared = synced - self.synced > 1;
         self.synced = synced;
@@ -81,17 +81,17 @@ mod tests {
     fn a_sync_begins_when_no_more_come() {
         let gathering = shared();
         let mut arrivals = gathering.begin(3).unwrap();
-        assert!(gathering.goes_on(&mut arrivals, us(9), 3));
-        assert!(gathering.goes_on(&mut arrivals, us(12), 5), "one has come meanwhile");
-        assert!(gathering.goes_on(&mut arrivals, us(21), 5));
-        assert!(!gathering.goes_on(&mut arrivals, us(22), 5));
+        assert!(gathering.keeps_gathering(&mut arrivals, us(9), 3));
+        assert!(gathering.keeps_gathering(&mut arrivals, us(12), 5), "one has come meanwhile");
+        assert!(gathering.keeps_gathering(&mut arrivals, us(21), 5));
+        assert!(!gathering.keeps_gathering(&mut arrivals, us(22), 5));
     }
 
     #[test]
     fn no_append_waits_for_long() {
         let gathering = shared();
         let mut arrivals = gathering.begin(3).unwrap();
-        assert!((1..100).all(|at| gathering.goes_on(&mut arrivals, us(at), 3 + at as i64)));
-        assert!(!gathering.goes_on(&mut arrivals, us(100), 500));
+        assert!((1..100).all(|at| gathering.keeps_gathering(&mut arrivals, us(at), 3 + at as i64)));
+        assert!(!gathering.keeps_gathering(&mut arrivals, us(100), 500));
     }
 }

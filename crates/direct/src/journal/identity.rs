@@ -1,4 +1,4 @@
-//! What a journal is beside its events: an id, and the runs that have appended to it, in epochs between unclean starts.
+//! The identity of a journal: an id, and the runs that have appended to it, in epochs between unclean starts.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -11,13 +11,13 @@ use mainstem_queue::Queue;
 use prost::Message;
 
 use crate::error::{DirectError, Result};
-use crate::kept::KeptFile;
 use crate::resume::{Epoch, JournalId, reopen};
+use crate::slot_file::SlotFile;
 
 const FILE: &str = "direct.journal";
 const LOCK: &str = "direct.lock";
 
-/// A journal's file, as it is written.
+/// The contents of a journal's file.
 #[derive(Clone, PartialEq, Message)]
 struct Written {
     #[prost(bytes = "vec", tag = "1")]
@@ -32,17 +32,18 @@ struct Written {
 /// The identity of an open journal.
 #[derive(Debug)]
 pub(crate) struct Identity {
-    file: KeptFile,
+    file: SlotFile,
     pub(crate) id: JournalId,
-    /// Those of this run end with its own.
+    /// The last run is the present one, which ends with the journal.
     pub(crate) epochs: Arc<[Epoch]>,
 }
 
 impl Identity {
-    /// Reads it, or makes one, and begins a run: in the next epoch if the journal was not closed in order, or has lost events since.
+    /// Reads or makes the identity, and begins a run. It is in the next epoch if the journal was not closed in order, or has lost
+    /// events since.
     pub(crate) fn open(directory: &Path, queue: &Queue) -> Result<Identity> {
         let path = directory.join(FILE);
-        let (file, kept) = KeptFile::open(&path)?;
+        let (file, kept) = SlotFile::open(&path)?;
         let end = queue.ends().next;
         let (id, mut epochs, closed_at) = match kept {
             None => (random_id(&path)?, Vec::new(), Some(0)),
@@ -66,7 +67,7 @@ impl Identity {
         Ok(identity)
     }
 
-    /// The journal was closed in order.
+    /// Notes that the journal is closed in order.
     pub(crate) fn close(&mut self, end: i64) -> Result<()> {
         self.write(Some(end))
     }
@@ -86,7 +87,7 @@ fn random_id(path: &Path) -> Result<JournalId> {
     Ok(JournalId(id))
 }
 
-/// 0 is none.
+/// Returns a random id of a run, not 0, which means none.
 fn random_run(path: &Path) -> Result<u64> {
     Ok(u64::from_le_bytes(random(path)?).max(1))
 }
@@ -98,19 +99,20 @@ fn random<const N: usize>(path: &Path) -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Held by the process that has a directory open as a journal; the system lets go of it when the process ends.
+/// The lock of the process that has a directory open as a journal. The system releases it when the process ends.
 #[derive(Debug)]
 pub(crate) struct ServingLock(#[expect(dead_code, reason = "it is held, not used")] File);
 
-/// A process that asks whether a lock is held has it for an instant itself; one that is held for so long is held.
+/// The time for which a lock has to be held to count. A process that only asks whether it is held takes it for an
+/// instant.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// Locks a file, or finds it locked for as long as `patience`.
-fn take_within(file: &File, patience: Duration) -> rustix::io::Result<()> {
+/// Locks a file; tries again for as long as `timeout` while it is locked.
+fn take_within(file: &File, timeout: Duration) -> rustix::io::Result<()> {
     let begin = Instant::now();
     loop {
         match rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK) if begin.elapsed() < patience => {
+            Err(rustix::io::Errno::WOULDBLOCK) if begin.elapsed() < timeout => {
                 thread::sleep(Duration::from_millis(10));
             }
             done => return done,
@@ -128,7 +130,7 @@ impl ServingLock {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut holder = String::new();
-                // It may be just about to write.
+                // The holder may be just about to write its id.
                 let _ = file.read_to_string(&mut holder);
                 return Err(DirectError::Invalid(format!(
                     "{} is open as a journal already, in process {}; one has it, and others ask that one by its address",

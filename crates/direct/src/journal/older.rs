@@ -1,4 +1,4 @@
-//! What is older than the newest chunks: read from the disk, for one that reads on from there.
+//! Reads of chunks that are older than the ring, from the disk.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,19 +14,20 @@ use crate::pace::{PIECE_BYTES, Progress};
 use crate::past::{OpenSegment, Past};
 use crate::stream::internal;
 
-/// The timer of tasks is late by up to so much: the rest of a wait is the reading thread's.
+/// The most by which the runtime's timer is late. The reading thread itself waits for the rest.
 const TIMER_LATE: Duration = Duration::from_millis(2);
 
-/// Reads chunks of a journal from its segments. Where one ends, the next one goes on; elsewhere it begins by the index of the segment.
+/// Reads chunks of a journal from its segments. A read that begins where the last one ended continues; any other one uses the index of
+/// the segment.
 #[derive(Debug)]
 pub(crate) struct OlderReader {
     journal: Journal,
     past: Arc<Past>,
-    /// Its place, if its segment stays open.
+    /// The place of the last read, if its segment stays open.
     kept: Option<(Tailer, OpenSegment)>,
-    /// When the last chunk was read.
+    /// The progress at the last read.
     before: Option<Progress>,
-    /// How long the last chunk took to be read, if that was in a turn which has not ended.
+    /// The time that the last read took, if it was in a turn that has not ended.
     turn: Option<Duration>,
 }
 
@@ -35,11 +36,11 @@ impl OlderReader {
         OlderReader { journal, past, kept: None, before: None, turn: None }
     }
 
-    /// The chunk that begins with the batch of an offset, read beside the tasks of the runtime. While others are sent new events it is a
-    /// small one, and waits for its turn; [`OlderReader::end_turn`] says then what became of it.
+    /// Reads the chunk that begins with the batch of an offset, on a thread for blocking work. While others are sent new events, it is a
+    /// small one and waits for its turn. [`OlderReader::end_turn`] reports the work after it.
     ///
     /// # Errors
-    /// [`Refused::OutOfRange`] below the first offset that is there; what the queue says otherwise.
+    /// [`Refused::OutOfRange`] below the first offset of the journal; otherwise the queue's error.
     pub(crate) async fn read(&mut self, offset: i64) -> Result<Chunk, Status> {
         let begins = self.turn(offset);
         if let Some(begins) = begins {
@@ -73,21 +74,21 @@ impl OlderReader {
         })
     }
 
-    /// When the chunk of an offset may be read; none if now.
+    /// Returns the time at which the chunk of an offset may be read; `None` if now.
     fn turn(&mut self, offset: i64) -> Option<Instant> {
         let now = Progress { position: offset, end: self.journal.end() };
         let gains = self.before.replace(now).is_none_or(|before| now.gains_since(before));
         gains.then(|| self.past.take_turn()).flatten()
     }
 
-    /// The chunk that was read last took so long to be evaluated, and so many bytes are sent of it.
+    /// Ends the turn of the last read: the time to evaluate it, and the bytes that were sent of it.
     pub(crate) fn end_turn(&mut self, evaluating: Duration, sent: usize) {
         if let Some(reading) = self.turn.take() {
             self.past.end_turn(reading + evaluating, sent);
         }
     }
 
-    /// Keeps no segment mapped until it is read again.
+    /// Closes the segment until the next read.
     pub(crate) fn close(&mut self) {
         (self.kept, self.before) = (None, None);
     }

@@ -1,4 +1,4 @@
-//! Journals: what is on the disk when, who they are, and what a start makes of what it finds.
+//! Journals: durability of appends, identity, and starts after clean and unclean ends.
 
 use super::*;
 

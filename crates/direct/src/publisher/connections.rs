@@ -1,4 +1,4 @@
-//! Connections of clients: how many there may be, and for how long one may say nothing.
+//! Connections of clients: their limits, and the time limit of the first request.
 //!
 //! ```text
 //! accepted ──▶ waiting ──first request──▶ served ──▶ gone
@@ -6,8 +6,8 @@
 //!                 └──────────────▶ ended
 //! ```
 //!
-//! HTTP/2 and TLS wait for a silent peer without a limit, and the server's end waits for its connections. So each socket is
-//! wrapped: one that has made no request within [`FIRST_REQUEST_WITHIN`] fails its next read, and so its connection ends.
+//! HTTP/2 and TLS wait for a silent peer without a limit, and the server waits for its connections when it ends. So each
+//! socket is wrapped: without a request within [`FIRST_REQUEST_WITHIN`] its next read fails, and its connection ends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -29,21 +29,21 @@ use super::link::Link;
 use crate::peer_lines::PeerLines;
 use crate::tls::ServerTls;
 
-/// Connections at one time, within half of the files that the process may open: the other half is its journals'. One costs
-/// 15 KiB before its first request, and a file.
+/// The most connections, within half of the descriptors that the process may open; the other half is for its journals. One
+/// costs 15 KiB before its first request, and a descriptor.
 const CONNECTIONS_MAX: usize = 4_096;
-/// So many of them may not have made a request yet; where one more comes, the one that has waited longest ends.
+/// The most connections without a request. If one more comes, the one that has waited longest ends.
 const WAITING_MAX: usize = 256;
-/// A client has so long for its first request, with all that comes before: TLS and the preface of HTTP/2.
+/// The time limit of the first request, with all that comes before: TLS and the preface of HTTP/2.
 const FIRST_REQUEST_WITHIN: Duration = Duration::from_secs(10);
-/// Those that wait of one peer; where one more of it comes, its own that has waited longest ends.
+/// The most connections of one peer without a request. If one more comes, its own that has waited longest ends.
 const WAITING_OF_PEER_MAX: usize = WAITING_MAX / 2;
-/// What is tried again when the system has no file for a connection.
+/// The wait after the system had no descriptor for a connection.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// The first byte of TLS: a record of the handshake.
+/// The first byte of TLS: a handshake record.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Connections that the descriptors allow.
+/// Returns the most connections that the limit of descriptors allows.
 fn most_by_descriptors() -> usize {
     use rustix::process::{Resource, getrlimit};
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -53,7 +53,7 @@ fn most_by_descriptors() -> usize {
 /// All connections of a publisher.
 #[derive(Debug)]
 pub(super) struct Connections {
-    /// What sessions begin with; none for plain text.
+    /// The TLS configuration; none for plain text.
     tls: Option<Arc<ServerTls>>,
     most: usize,
     open: Mutex<Open>,
@@ -63,28 +63,28 @@ pub(super) struct Connections {
 #[derive(Debug)]
 struct Open {
     next: u64,
-    /// The share of each peer; one may have half.
+    /// The share of each peer, at most half.
     shares: Shares,
     /// By number, so by age.
     all: BTreeMap<u64, Arc<Peer>>,
-    /// Those without a request, and some that had one since.
+    /// Connections without a request, and some that have made one since.
     waiting: VecDeque<u64>,
-    /// One was refused since there were fewer than the most.
+    /// A connection was refused since the last one ended.
     is_full: bool,
     has_stopped: bool,
 }
 
-/// What is known of the other end of a connection.
+/// The other end of a connection.
 #[derive(Debug)]
 pub(super) struct Peer {
     address: SocketAddr,
     of: mainstem_peers::Peer,
-    /// It counts for the share of its peer.
+    /// It counts against the share of its peer.
     is_of_share: bool,
-    /// That it has shown, in DER, its own first.
+    /// Its certificates in DER, its own first.
     certificates: OnceLock<Vec<Vec<u8>>>,
     state: Mutex<State>,
-    /// Who reads of it.
+    /// The task that reads from it.
     reader: AtomicWaker,
 }
 
@@ -92,11 +92,11 @@ pub(super) struct Peer {
 enum State {
     Waiting,
     Served,
-    /// Ended by this end: why.
+    /// Ended by this end, with the reason.
     Ended(&'static str),
 }
 
-/// What a request knows of its connection.
+/// The connection of a request.
 #[derive(Debug, Clone)]
 pub(super) struct PeerInfo(Arc<Peer>);
 
@@ -105,17 +105,17 @@ impl PeerInfo {
         self.0.address
     }
 
-    /// None without TLS, or where clients are not asked for any.
+    /// Returns the client's certificates; none without TLS, or if clients are not asked for any.
     pub(super) fn certificates(&self) -> Vec<Vec<u8>> {
         self.0.certificates.get().cloned().unwrap_or_default()
     }
 
     pub(super) fn shows(&self, certificates: Vec<Vec<u8>>) {
-        // There is one handshake.
+        // A connection has one handshake.
         let _ = self.0.certificates.set(certificates);
     }
 
-    /// A request has come by it.
+    /// Notes that a request has come.
     pub(super) fn serve(&self) {
         let mut state = self.0.state.lock();
         if *state == State::Waiting {
@@ -152,7 +152,7 @@ impl Connections {
         Arc::new(Connections { tls, most, open: Mutex::new(open), lines })
     }
 
-    /// Those that come to a listener.
+    /// Accepts the connections of a listener.
     pub(super) fn accept(
         self: Arc<Connections>,
         listener: TcpListener,
@@ -168,7 +168,7 @@ impl Connections {
                         }
                     }
                     Err(error) => {
-                        // Once, not for every attempt.
+                        // Logged once, not for every attempt.
                         if !std::mem::replace(&mut is_failing, true) {
                             tracing::warn!(
                                 "a connection cannot be accepted: {error}; it is tried again every {ACCEPT_AGAIN:?}"
@@ -182,7 +182,7 @@ impl Connections {
     }
 
     fn admit(self: &Arc<Connections>, stream: TcpStream, address: SocketAddr) -> Option<Socket> {
-        // It only costs time where it does not succeed.
+        // A failure costs latency alone.
         let _ = stream.set_nodelay(true);
         let mut open = self.open.lock();
         if open.has_stopped {
@@ -198,7 +198,7 @@ impl Connections {
             return None;
         }
         let of = mainstem_peers::Peer::of(address.ip());
-        // What runs on this host, a proxy too, may have all.
+        // A loopback client, which may be a proxy, may have all.
         let is_of_share = !address.ip().is_loopback();
         if is_of_share && !open.shares.take(of) {
             let most = open.shares.most_of_one();
@@ -226,14 +226,14 @@ impl Connections {
         Some(Socket { stream, peer, number, due, first: None, failure: None, connections: self.clone() })
     }
 
-    /// Ends those without a request, and admits no more.
+    /// Ends connections without a request, and admits no more.
     pub(super) fn stop(&self) {
         let mut open = self.open.lock();
         open.has_stopped = true;
         open.all.values().filter(|peer| peer.is_waiting()).for_each(|peer| peer.end("the publisher stops"));
     }
 
-    /// Ends all; returns how many that were.
+    /// Ends all connections; returns their number.
     pub(super) fn end_all(&self) -> usize {
         let open = self.open.lock();
         open.all.values().for_each(|peer| peer.end("the publisher stops"));
@@ -242,7 +242,7 @@ impl Connections {
 }
 
 impl Open {
-    /// Ends those that have waited longest, where too many do: of a peer, or of all.
+    /// Ends the connections that have waited longest, if too many wait: of one peer, or of all.
     fn end_oldest_waiting(&mut self, of: mainstem_peers::Peer) {
         let (all, waiting) = (&self.all, &mut self.waiting);
         let is_own = |number: &u64| {
@@ -270,11 +270,11 @@ pub(super) struct Socket {
     stream: TcpStream,
     peer: Arc<Peer>,
     number: u64,
-    /// When the first request has to be there; none once it was.
+    /// The time limit of the first request; none once it has come.
     due: Option<Pin<Box<Sleep>>>,
     /// The first byte that came.
     first: Option<u8>,
-    /// Why the handshake of TLS has failed.
+    /// The reason why the TLS handshake has failed.
     failure: Option<String>,
     connections: Arc<Connections>,
 }
@@ -284,7 +284,7 @@ impl Socket {
         PeerInfo(self.peer.clone())
     }
 
-    /// The handshake of TLS has failed.
+    /// Notes why the TLS handshake has failed.
     pub(super) fn fail(&mut self, why: String) {
         self.failure = Some(why);
     }
@@ -309,14 +309,14 @@ impl Socket {
         Ok(())
     }
 
-    /// For measurements.
+    /// Traces the write, for measurements.
     fn note(&self, written: &Poll<io::Result<usize>>) {
         if matches!(written, Poll::Ready(Ok(_))) {
             crate::stages::written(self.peer.address);
         }
     }
 
-    /// Why a connection has ended that made no request; none if there is nothing to say of it.
+    /// Returns the reason why a connection has ended without a request; `None` if it needs no log line.
     fn why_unserved(&self) -> Option<String> {
         let is_tls = self.connections.tls.is_some();
         let why = match (*self.peer.state.lock(), self.first) {
@@ -331,7 +331,7 @@ impl Socket {
                 Some(failure) => return Some(format!("the handshake of TLS has failed: {failure}")),
                 None => Some("it sent no request of this protocol that could be read"),
             },
-            // A client has looked whether the port is served.
+            // The client only checked that the port is open.
             (State::Waiting, None) => None,
         };
         why.map(str::to_owned)
@@ -360,7 +360,7 @@ impl AsyncRead for Socket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // Before the look: what ends it after that wakes.
+        // Registered before the check, so that an end after it wakes the task.
         self.peer.reader.register(context.waker());
         self.check(context)?;
         let filled = buffer.filled().len();

@@ -1,7 +1,7 @@
-//! What HTTP/2 reads and writes of a connection: its socket, or what TLS makes of that.
+//! The bytes of a connection for HTTP/2: of its socket, or of TLS over that.
 //!
-//! The handshake takes place when HTTP/2 first reads or writes, in the task of its connection, so that it has no more time than all
-//! else before the first request.
+//! The handshake takes place when HTTP/2 first reads or writes, in the task of its connection. So it is within the time limit of
+//! the first request.
 
 use std::io;
 use std::pin::Pin;
@@ -36,7 +36,7 @@ trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
 impl Link {
-    /// By TLS, if it is said what its sessions begin with.
+    /// Makes a connection; with TLS if a configuration is given.
     pub(super) fn new(socket: Socket, tls: Option<Arc<ServerConfig>>) -> Link {
         let peer = socket.info();
         let stage = match tls {
@@ -48,7 +48,7 @@ impl Link {
         Link { peer, stage }
     }
 
-    /// What is read and written, after the handshake.
+    /// Returns the stream for reads and writes, after the handshake.
     fn open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Pin<&mut dyn Duplex>>> {
         if let Stage::Handshake(accept) = &mut self.stage {
             match ready!(Pin::new(accept).poll(context)) {
@@ -102,7 +102,7 @@ impl AsyncWrite for Link {
     }
 
     fn is_write_vectored(&self) -> bool {
-        // Both take slices.
+        // Both kinds of streams do.
         true
     }
 
@@ -114,7 +114,7 @@ impl AsyncWrite for Link {
         match &mut self.stage {
             Stage::Plain(socket) => Pin::new(socket).poll_shutdown(context),
             Stage::Sealed(sealed) => Pin::new(sealed.as_mut()).poll_shutdown(context),
-            // Nothing was said that has to arrive.
+            // Nothing was sent that has to arrive.
             Stage::Handshake(_) | Stage::Failed => Poll::Ready(Ok(())),
         }
     }

@@ -1,4 +1,4 @@
-//! How much clients may have under way at one time, beside their connections: instances, and other calls.
+//! Limits on what clients may have under way at one time, beside their connections: instances, and other calls.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -17,34 +17,34 @@ use tonic::codegen::{BoxFuture, Service, http};
 
 use super::connections::PeerInfo;
 
-/// So many instances are served at one time where the publisher does not say otherwise. One costs up to 128 KiB of a frame that has not
-/// come whole, and the frame that it is sent.
+/// The default limit of instances that are served at one time. One costs up to 128 KiB of a frame that has not arrived whole, and the
+/// frame that it is sent.
 pub(super) const SESSIONS_MAX: usize = 4_096;
-/// So many other calls are served at one time. One costs up to 128 KiB of its request.
+/// The most other calls that are served at one time. One costs up to 128 KiB of its request.
 pub(super) const CALLS_MAX: usize = 256;
-/// Such a call has so long to be answered, its request included.
+/// The time limit of such a call, its request included.
 pub(super) const CALL_WITHIN: Duration = Duration::from_secs(10);
 
-/// Places that one peer may have where there are few: who serves few instances knows them.
+/// The least share of one peer. A publisher with few places in all serves instances that its owner knows.
 const SHARE_MIN: usize = 8;
 
-/// Places, each of which one has at a time; one peer has half of them.
+/// Places for calls of one kind; one peer may have half of them.
 #[derive(Debug)]
 pub(super) struct Places {
     free: Arc<Semaphore>,
     max: usize,
     shares: Arc<Mutex<Shares>>,
-    /// What is said when all are taken.
+    /// The message when all are taken.
     reason: String,
-    /// One was refused since a place was free.
+    /// A call was refused since a place was free.
     is_full: AtomicBool,
-    /// One was refused to a peer with as many as it may have, since one of some peer was free.
+    /// A peer was refused, for it had its share, since a place was free.
     is_share_full: AtomicBool,
-    /// Peers cause a line as often as one ends and comes again.
+    /// The log lines of refusals, bounded since peers may cause any number of them.
     lines: PeerLines,
 }
 
-/// A place that is taken, until it is dropped.
+/// A place that is taken until this is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     _place: OwnedSemaphorePermit,
@@ -60,7 +60,7 @@ impl Drop for Place {
 }
 
 impl Places {
-    /// `what`: who has the places, and what for.
+    /// Makes places. `what` names their use in messages.
     pub(super) fn new(max: usize, what: &str) -> Places {
         let free = Arc::new(Semaphore::new(max));
         let reason = format!("{max} {what}, which is the most");
@@ -76,10 +76,10 @@ impl Places {
         }
     }
 
-    /// Takes one for who is at an address until it is dropped.
+    /// Takes a place for a client at an address until it is dropped.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED, if there is none, or if its peer has as many as it may. The log says so once, until one was free again.
+    /// RESOURCE_EXHAUSTED, if there is none, or if the peer has its share. The log says so once, until one was free again.
     pub(super) fn take(&self, address: Option<IpAddr>) -> Result<Place, Status> {
         let Ok(place) = self.free.clone().try_acquire_owned() else {
             if !self.is_full.swap(true, Ordering::Relaxed) {
@@ -87,7 +87,7 @@ impl Places {
             }
             return Err(Status::resource_exhausted(self.reason.clone()));
         };
-        // What runs on this host, a proxy too, may have all.
+        // A loopback client, which may be a proxy, may have all.
         let counted = address.filter(|address| !address.is_loopback());
         let share = counted.map(|address| (Peer::of(address), self.shares.clone()));
         let refused = share.as_ref().filter(|(peer, shares)| !shares.lock().take(*peer));
@@ -108,15 +108,15 @@ impl Places {
         Ok(Place { _place: place, share })
     }
 
-    /// Waits until none is taken.
+    /// Waits until all are free.
     pub(super) async fn all_free(&self) {
         let all = u32::try_from(self.max).unwrap_or(u32::MAX);
-        // It is never closed.
+        // The semaphore is never closed.
         let _ = self.free.acquire_many(all).await;
     }
 }
 
-/// A service whose calls are bounded in number and time, but for subscriptions: those take places of their own before anything of them is
+/// A service whose calls are bounded in number and time. Subscriptions are not: they take places of their own before anything of them is
 /// read.
 #[derive(Debug, Clone)]
 pub(super) struct Bounded<S> {

@@ -1,7 +1,7 @@
 //! Replays: all events of some keys once more, found by a scan of the journal from its start, beside the subscription.
 //!
-//! One costs a chunk of the journal in memory, and no more than its consumer reads: the next chunk is read when the connection has
-//! room for what is in it.
+//! A replay costs one chunk of the journal in memory. The next chunk is read when the connection can take the events of this one,
+//! so it reads no faster than its consumer.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use super::places::Place;
-use crate::chunk::{Chunk, Lens, Share, first_batches};
+use crate::chunk::{Chunk, FilterPipeline, Share, first_batches};
 use crate::journal::{FRAME_BYTES_MAX, OlderReader};
 use crate::member::Granted;
 use crate::proto::{self, criterion::Matches};
@@ -21,20 +21,20 @@ use crate::resume::{Epoch, JournalId, JournalView, RUNS_MAX, Received};
 use crate::slices::SliceRange;
 use crate::stream::Stream;
 
-/// A publisher scans for so many at one time; who asks for one more asks again.
+/// The most replays at one time; a consumer that is refused tries again.
 pub(super) const REPLAYS_MAX: usize = 16;
-/// Of a long stretch without events of the keys, the consumer hears after so many chunks.
+/// The most chunks without an event of the keys before an empty frame says so.
 const CHUNKS_UNSAID_MAX: usize = 64;
 
 /// A scan under way.
 pub(super) struct Replaying {
     stream: Arc<Stream>,
-    lens: Arc<Lens>,
+    pipeline: Arc<FilterPipeline>,
     share: Share,
     older: OlderReader,
-    /// Where the last frame ended.
+    /// The end of the last frame.
     said_to: i64,
-    /// What is read next.
+    /// The next offset to read.
     position: i64,
     until: i64,
     stops: watch::Receiver<bool>,
@@ -42,10 +42,10 @@ pub(super) struct Replaying {
 }
 
 impl Replaying {
-    /// Begins one.
+    /// Begins a replay.
     ///
     /// # Errors
-    /// What of the request makes no sense, or is not there any more.
+    /// The request makes no sense, or the journal does not have its offsets any more.
     pub(super) fn open(
         stream: Arc<Stream>,
         request: &proto::ReplayRequest,
@@ -62,16 +62,18 @@ impl Replaying {
         let kept = known.settings().borrow().filter.clone();
         let filters: Vec<proto::Filter> =
             granted.filter.into_iter().chain(request.filter.clone()).chain([of_keys(request)?]).collect();
-        let lens =
-            stream.lenses().lens(&filters, kept.as_ref(), granted.peer).map_err(|error| error.to_status())?;
+        let pipeline = stream
+            .pipelines()
+            .pipeline(&filters, kept.as_ref(), granted.peer)
+            .map_err(|error| error.to_status())?;
         let view = stream.journal().view();
         check(&view, request)?;
-        // Nothing before the start was there when the consumer came by it, or retention has taken it.
+        // Events before the start were not there when the consumer first came, or retention has removed them.
         let position = request.from.max(view.start).min(request.until);
         let older = OlderReader::new(stream.journal().clone(), stream.past().clone());
         Ok(Replaying {
             stream,
-            lens,
+            pipeline,
             share: Share::new(SliceRange::ALL, Vec::new()),
             older,
             said_to: request.from,
@@ -82,14 +84,14 @@ impl Replaying {
         })
     }
 
-    /// What it sends.
+    /// The frames of the replay.
     pub(super) fn frames(self) -> impl FuturesStream<Item = Result<proto::Replayed, Status>> {
         futures_util::stream::try_unfold(self, |mut replaying| async move {
             Ok(replaying.next().await?.map(|frame| (frame, replaying)))
         })
     }
 
-    /// The next frame; none behind the last one.
+    /// Returns the next frame; `None` behind the last one.
     async fn next(&mut self) -> Result<Option<proto::Replayed>, Status> {
         for _ in 0..CHUNKS_UNSAID_MAX {
             if self.position >= self.until {
@@ -115,9 +117,9 @@ impl Replaying {
         proto::Replayed { from, next: self.position, batches }
     }
 
-    /// Events of the keys in a chunk, as many as a frame may have, and where they end.
+    /// Returns the events of the keys in a chunk, as many as a frame may have, and the offset behind them.
     fn events_of(&self, chunk: &Chunk) -> Result<(Bytes, i64), Status> {
-        let seen = chunk.seen_through(&self.lens, self.stream.journal().counters());
+        let seen = chunk.passed_through(&self.pipeline, self.stream.journal().counters());
         let own = seen.and_then(|seen| self.share.of(&seen, self.position, self.until));
         let position = self.position;
         let own = own.map_err(|reason| {
@@ -144,7 +146,7 @@ fn of_keys(request: &proto::ReplayRequest) -> Result<proto::Filter, Status> {
     Ok(crate::filter::criteria::only([proto::Criterion { matches: Some(keys) }]))
 }
 
-/// Refuses what is of another journal, or beyond what both have.
+/// Refuses a request for another journal, or beyond the events that both ends have.
 fn check(view: &JournalView, request: &proto::ReplayRequest) -> Result<(), Status> {
     let proto::ReplayRequest { epoch, from, until, .. } = *request;
     let id = <[u8; 16]>::try_from(&request.journal_id[..])
@@ -158,7 +160,7 @@ fn check(view: &JournalView, request: &proto::ReplayRequest) -> Result<(), Statu
     let runs = request.epochs.iter().map(Epoch::of_proto).collect();
     let received = Received { journal: JournalId(id), epoch, offset: until, runs };
     view.check_received(&received).map_err(|refused| refused.to_status())?;
-    // What a call before has not brought yet must not be gone.
+    // The rest of an interrupted replay must not be gone.
     match from {
         0 => Ok(()),
         from => view.check_offset(from).map_err(|refused| refused.to_status()),

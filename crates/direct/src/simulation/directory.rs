@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 use super::random::Random;
 use super::truth::{EventId, Sieve};
 use crate::error::Result;
-use crate::kept::Syncing;
 use crate::resume::{Epoch, JournalId};
-use crate::subscription::Keeper;
+use crate::slot_file::Syncing;
+use crate::subscription::SubscriptionStore;
 
-/// Appended at once.
+/// A batch of events.
 #[derive(Debug, Clone)]
 pub(super) struct AppendedBatch {
     pub(super) from: i64,
@@ -21,14 +21,14 @@ pub(super) struct AppendedBatch {
     pub(super) bytes: Bytes,
 }
 
-/// What the consumer's file has had.
+/// The contents of the consumer's file.
 #[derive(Debug, Clone, Default)]
 struct Contents {
-    /// The newest last; the first is on the disk.
+    /// Writes, the newest last; the first is on disk.
     written: Vec<Vec<u8>>,
 }
 
-/// The file of the consumer: `KeptFile`, without a disk.
+/// The file of the consumer: `SlotFile`, without a disk.
 #[derive(Debug, Default)]
 pub(super) struct SubscriptionFile(Arc<Mutex<Contents>>);
 
@@ -44,14 +44,14 @@ impl SubscriptionFile {
         self.0.lock().written.last().cloned()
     }
 
-    /// What is written now is on the disk.
+    /// Makes the last write durable.
     pub(super) fn sync(&self) {
         let mut contents = self.0.lock();
         let newest = contents.written.pop();
         contents.written = newest.into_iter().collect();
     }
 
-    /// The newest copy counts that was whole: the last one, the one before, or that which was synced.
+    /// After a power cut any whole copy may be the newest: the last write, the one before, or the synced one.
     fn cut_power(&self, random: &mut Random) {
         let mut contents = self.0.lock();
         if !contents.written.is_empty() {
@@ -61,22 +61,22 @@ impl SubscriptionFile {
         }
     }
 
-    pub(super) fn keeper(&self, is_dead: Arc<AtomicBool>, forgets: bool) -> Box<dyn Keeper> {
-        Box::new(FileKeeper { file: self.0.clone(), is_dead, forgets })
+    pub(super) fn store(&self, is_dead: Arc<AtomicBool>, forgets: bool) -> Box<dyn SubscriptionStore> {
+        Box::new(FileStore { file: self.0.clone(), is_dead, forgets })
     }
 }
 
-/// Writes the file for a process.
+/// The store of a process, which writes to the file.
 #[derive(Debug)]
-struct FileKeeper {
+struct FileStore {
     file: Arc<Mutex<Contents>>,
     /// The process was killed.
     is_dead: Arc<AtomicBool>,
-    /// A fault of the disk, which the simulation has to notice: nothing that is to be synced is.
+    /// A defect that the simulation has to find: syncs do nothing.
     forgets: bool,
 }
 
-impl Keeper for FileKeeper {
+impl SubscriptionStore for FileStore {
     fn write(&mut self, bytes: &[u8], is_synced: bool) -> Result<()> {
         if self.is_dead.load(Ordering::Relaxed) {
             return Ok(());
@@ -86,7 +86,7 @@ impl Keeper for FileKeeper {
             contents.written.clear();
         }
         contents.written.push(bytes.to_vec());
-        // Those between are in no slot any more.
+        // Three slots keep three copies.
         if contents.written.len() > 3 {
             contents.written.remove(1);
         }
@@ -118,18 +118,18 @@ pub(super) struct Directory {
     pub(super) history: Vec<EventId>,
     batches: Vec<AppendedBatch>,
     pub(super) synced: i64,
-    /// Retention took what is before.
+    /// The first offset that retention has left.
     pub(super) start: i64,
     pub(super) runs: Vec<Epoch>,
     pub(super) closed_at: Option<i64>,
     pub(super) subscription: SubscriptionFile,
-    /// What is true: filters of the consumer, by the offset from which each holds.
+    /// Truth: the filters of the consumer, by the offset from which each holds.
     pub(super) filters: Vec<(i64, Sieve)>,
-    /// What is true: which ledger the consumer's positions are of.
+    /// Truth: the ledger of the consumer's positions.
     pub(super) ledger: usize,
-    /// What is true: the offset behind the last event that was ever visible.
+    /// Truth: the offset behind the last event that was ever visible.
     pub(super) shown: i64,
-    /// What is true: up to where power cuts have left events that were visible.
+    /// Truth: the offsets at which power cuts have erased visible events.
     pub(super) cut_at: Vec<i64>,
 }
 
@@ -155,7 +155,7 @@ impl Directory {
         self.history.len() as i64
     }
 
-    /// Events that are in the history already.
+    /// Adds the batch of events that are in the history already.
     pub(super) fn append(&mut self, bytes: Bytes) {
         let from = self.batches.last().map_or(0, |last| last.next);
         self.batches.push(AppendedBatch { from, next: self.end(), bytes });
@@ -165,19 +165,19 @@ impl Directory {
         self.synced = self.end();
     }
 
-    /// Whole batches from that with `offset` on and before `end`, at most `count`.
+    /// Returns whole batches, from the one with `offset` on and before `end`, at most `count`.
     pub(super) fn read(&self, offset: i64, end: i64, count: usize) -> &[AppendedBatch] {
         let from = self.batches.partition_point(|batch| batch.next <= offset);
         let to = self.batches.partition_point(|batch| batch.next <= end);
         &self.batches[from..to.min(from + count)]
     }
 
-    /// Where a batch begins behind an offset: retention takes whole ones.
+    /// Returns the start of the first batch at or behind an offset: retention removes whole batches.
     pub(super) fn boundary(&self, offset: i64) -> i64 {
         self.batches.iter().map(|batch| batch.from).find(|from| *from >= offset).unwrap_or(self.end())
     }
 
-    /// The machine has no power any more: of what was not synced any end may be gone.
+    /// Cuts the power: any part of what was not synced may be gone.
     pub(super) fn cut_power(&mut self, random: &mut Random) {
         let kept = random.within(self.synced, self.end());
         let whole = self.batches.partition_point(|batch| batch.next <= kept);
@@ -191,7 +191,7 @@ impl Directory {
         self.subscription.cut_power(random);
     }
 
-    /// The filter that an event goes through.
+    /// Returns the filter of an event.
     pub(super) fn sieve(&self, offset: i64) -> Sieve {
         self.filters.iter().rev().find(|(from, _)| *from <= offset).expect("the first is from 0 on").1
     }

@@ -8,19 +8,19 @@ use crate::consumer::inbox::Inbox;
 use crate::slices::{Done, normalized};
 use crate::{Address, ConsumerConfig, ConsumerEvent};
 
-/// A process that consumes.
+/// A process of a consumer.
 #[derive(Debug)]
 pub(super) struct Instance {
     pub(super) name: String,
     pub(super) config: ConsumerConfig,
     pub(super) inbox: Inbox,
     pub(super) application: Application,
-    /// The last event that it may have received, with all before it.
+    /// The last event that it may have received. It has received those before too.
     pub(super) received: Option<EventId>,
-    /// The event ahead of its last assignment.
+    /// The event before its last assignment.
     pub(super) assigned: Option<EventId>,
     pub(super) is_leaving: bool,
-    /// It has sent, or will send, a filter, and was not answered.
+    /// It has sent or will send a filter, and has no answer.
     pub(super) has_filter: bool,
 }
 
@@ -44,21 +44,21 @@ impl Instance {
         }
     }
 
-    /// The application takes what is there.
+    /// Has the application take the next event of the inbox.
     pub(super) fn take(&mut self, events: &Events) -> Result<Option<String>, Violation> {
         let Some(event) = self.inbox.look() else { return Ok(None) };
         let event = event.map_err(|error| error.to_string())?;
         self.application.take(event, events).map(Some)
     }
 
-    /// Says how far it is.
+    /// Reports how far it is.
     pub(super) fn say_done(&self) {
         if let Some(done) = self.application.done() {
             self.inbox.done(done);
         }
     }
 
-    /// Gives back what it was asked for, if it was.
+    /// Releases its slices if they are revoked; returns true if they are.
     pub(super) fn release(&mut self) -> bool {
         let is_asked = self.application.is_revoking;
         if let Some(done) = self.application.done().filter(|_| is_asked) {
@@ -69,12 +69,12 @@ impl Instance {
     }
 }
 
-/// What was received of an assignment and is not handled, and what is.
+/// The application of an instance, with its assignment.
 #[derive(Debug, Default)]
 pub(super) struct Application {
     pub(super) assignment: Option<u64>,
     next: i64,
-    /// By offset; with its slice.
+    /// Events that are not handled, by offset, each with its slice.
     open: BTreeMap<i64, (EventId, u16)>,
     finished: BTreeSet<i64>,
     pub(super) is_revoking: bool,
@@ -115,11 +115,11 @@ impl Application {
                 *self = Application::default();
                 Ok(format!("has lost #{assignment}"))
             }
-            ConsumerEvent::FilteredFrom { offset } => Ok(format!("hears of a filter from {offset} on")),
+            ConsumerEvent::FilteredFrom { offset } => Ok(format!("receives a filter from {offset} on")),
         }
     }
 
-    /// How many events may run now: the first of each slice.
+    /// Returns the offsets of the events that may run now: the first of each slice.
     fn ready(&self) -> Vec<i64> {
         let mut slices = BTreeSet::new();
         self.open.iter().filter(|(_, (_, slice))| slices.insert(*slice)).map(|(offset, _)| *offset).collect()

@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::directory::Directory;
 use crate::chunk::{Chunk, Counters, Found, Ring};
 use crate::error::Refused;
-use crate::lens_cache::LensCache;
+use crate::pipeline_cache::PipelineCache;
 use crate::proto;
 use crate::resume::{Epoch, JournalId, JournalView, reopen};
 use crate::subscription::{Restored, Subscription, Surroundings};
 
-/// Batches of a chunk.
+/// The most batches of a chunk.
 const CHUNK_BATCHES: usize = 3;
 
-/// A publisher that runs.
+/// A running publisher.
 #[derive(Debug)]
 pub(super) struct Publisher {
     id: JournalId,
     epochs: Arc<[Epoch]>,
     pub(super) ring: Ring,
     pub(super) counters: Counters,
-    pub(super) lenses: Arc<LensCache>,
+    pub(super) pipelines: Arc<PipelineCache>,
     pub(super) subscription: Option<Arc<Subscription>>,
     clock: Arc<AtomicU64>,
     is_dead: Arc<AtomicBool>,
-    /// A defect of the disk: see `FileKeeper`.
+    /// A defect of the disk: see `FileStore`.
     forgets: bool,
 }
 
@@ -46,7 +46,7 @@ impl Publisher {
             epochs: directory.runs.clone().into(),
             ring: Ring::new(end),
             counters: Counters::default(),
-            lenses: Arc::default(),
+            pipelines: Arc::default(),
             subscription: None,
             clock: clock.clone(),
             is_dead: Arc::default(),
@@ -63,7 +63,7 @@ impl Publisher {
     fn subscribe(&self, directory: &Directory, restored: Restored) -> Arc<Subscription> {
         let clock = self.clock.clone();
         let surroundings = Surroundings {
-            keeper: directory.subscription.keeper(self.is_dead.clone(), self.forgets),
+            store: directory.subscription.store(self.is_dead.clone(), self.forgets),
             clock: Box::new(move || clock.load(Ordering::Relaxed)),
         };
         Arc::new(Subscription::new("consumer", restored, surroundings).expect("the disk takes it"))
@@ -74,7 +74,7 @@ impl Publisher {
         JournalView { id: self.id, epochs: self.epochs.clone(), start: directory.start.min(end), end }
     }
 
-    /// The consumer, which comes to be by that; returns where it then begins.
+    /// Returns the consumer, made if need be, and the offset at which a new one begins.
     pub(super) fn subscription(
         &mut self,
         directory: &Directory,
@@ -88,14 +88,14 @@ impl Publisher {
             proto::Start::Earliest => view.start,
             proto::Start::Latest => view.end,
         };
-        // A number that is random, and the same for a seed.
+        // A random number that is the same for a seed.
         let random = view.epochs.last().map_or(0, |run| run.run);
         let subscription = self.subscribe(directory, Restored::new(&view, from, random));
         self.subscription = Some(subscription.clone());
         (subscription, Some(from))
     }
 
-    /// Shows events up to an offset, in chunks.
+    /// Shows events before an offset, in chunks.
     pub(super) fn show(&self, directory: &mut Directory, end: i64) {
         while self.ring.end() < end {
             self.ring.push(self.chunk(directory, self.ring.end(), end));
@@ -110,7 +110,7 @@ impl Publisher {
         Chunk::new(first.from, last.next, bytes.into(), &self.counters)
     }
 
-    /// As a session reads: from the ring, or else from the disk.
+    /// Reads as a session does: from the ring, or else from the disk.
     pub(super) fn find(&self, directory: &Directory, offset: i64) -> Result<Arc<Chunk>, Refused> {
         let end = self.ring.end();
         match self.ring.find(offset) {
@@ -120,7 +120,7 @@ impl Publisher {
         }
     }
 
-    /// Nothing that it still does has any effect.
+    /// Kills the process: from now on it changes nothing.
     pub(super) fn kill(&self) {
         self.is_dead.store(true, Ordering::Relaxed);
     }

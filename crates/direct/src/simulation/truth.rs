@@ -1,5 +1,4 @@
-//! What is true of events, beside what either end says: which were appended behind which, through which filters they go, and which
-//! were handled.
+//! The true history of events, independent of either end: their order, the filters that they go through, and which were handled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +8,10 @@ use mainstem_records::{Batch, BatchBuilder, BatchOptions, Scratch, slice_of};
 use crate::filter::criteria;
 use crate::proto;
 
-/// What must not be: the end of a run that found a fault.
+/// A violated property, which ends a run.
 pub(super) type Violation = String;
 
-/// Fails with a violation where something does not hold.
+/// Fails with a violation if a condition is false.
 macro_rules! ensure {
     ($holds:expr, $($violation:tt)*) => {
         if !$holds {
@@ -22,12 +21,12 @@ macro_rules! ensure {
 }
 pub(super) use ensure;
 
-/// Names an event of any history.
+/// The number of an event, over all histories.
 pub(super) type EventId = usize;
 
 const KEYS: usize = 9;
 
-/// An event: histories that were copied from each other share those of before the copy.
+/// An event. Histories that were copied from each other share those before the copy.
 #[derive(Debug)]
 pub(super) struct Event {
     pub(super) offset: i64,
@@ -38,7 +37,7 @@ pub(super) struct Event {
     pub(super) is_of_others: bool,
     /// The event before it in its history.
     pub(super) before: Option<EventId>,
-    /// The one of its slice.
+    /// The event before it in its slice.
     pub(super) before_in_slice: Option<EventId>,
 }
 
@@ -51,7 +50,7 @@ impl Events {
         &self.0[id]
     }
 
-    /// An event behind the last one of a history. A key of [`KEYS`] or more is none.
+    /// Appends an event to a history. A key of [`KEYS`] or more is none.
     pub(super) fn append(&mut self, history: &mut Vec<EventId>, key: usize, is_of_others: bool) -> EventId {
         let offset = history.len() as i64;
         let key = Some(key).filter(|key| *key < KEYS);
@@ -63,7 +62,7 @@ impl Events {
         self.0.len() - 1
     }
 
-    /// One record batch with these events, which follow each other.
+    /// Makes one record batch of consecutive events.
     pub(super) fn batch(&self, ids: &[EventId]) -> Bytes {
         let base_offset = self.0[ids[0]].offset;
         let mut builder = BatchBuilder::new(BatchOptions { base_offset, ..BatchOptions::default() });
@@ -75,7 +74,7 @@ impl Events {
         builder.build().expect("it has a record").into()
     }
 
-    /// The events of batches as they were received, held against what was appended.
+    /// Reads received batches, and compares their events with those that were appended.
     pub(super) fn read(&self, mut batches: &[u8]) -> Result<Vec<EventId>, Violation> {
         let (mut ids, mut buffer, mut scratch) = (Vec::new(), Vec::new(), Scratch::default());
         while !batches.is_empty() {
@@ -95,7 +94,7 @@ impl Events {
         Ok(ids)
     }
 
-    /// Up to which offset a history has the events of that which ends with `tip`.
+    /// Returns the offset up to which a history has the events of the one that ends with `tip`.
     pub(super) fn common_end(&self, history: &[EventId], tip: EventId) -> i64 {
         let mut id = Some(tip);
         while let Some(one) = id {
@@ -113,7 +112,7 @@ fn name_of(key: usize) -> String {
     format!("key {key}")
 }
 
-/// A filter of which both the protocol's form and the meaning are known.
+/// A filter in the protocol's form and as a predicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sieve {
     Everything,
@@ -161,11 +160,11 @@ impl Sieve {
     }
 }
 
-/// What was handled of a consumer's events since it began, or since a reset.
+/// The handled events of a consumer since it began, or since a reset.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) handled: BTreeMap<EventId, u32>,
-    /// They need not be handled: they were before the place where it began.
+    /// Events that need not be handled: they were before the consumer's start.
     pub(super) waived: BTreeSet<EventId>,
 }
 

@@ -1,4 +1,4 @@
-//! The course of events: who does what, step by step, and what is checked.
+//! The course of events: the steps of both ends, and their checks.
 
 mod checks;
 mod connection;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tonic::{Code, Status};
 
-use connection::{Connection, Down, PublisherEnd, Seat, Up};
+use connection::{Connection, Down, PublisherEnd, Session, Up};
 
 use super::directory::Directory;
 use super::instance::Instance;
@@ -33,36 +33,37 @@ const STEPS: usize = 1_200;
 /// Rounds without faults in which everything has to be handled.
 const ROUNDS: usize = 400;
 const INSTANCES_MAX: usize = 4;
-/// Where instances pin slices, each does one or two of so many equal ranges.
+/// The number of equal ranges of slices. An instance that pins slices pins one or two of them.
 const PINS: usize = INSTANCES_MAX;
-/// Frames that are under way one way.
+/// The most frames under way in one direction.
 const WINDOW: usize = 6;
-/// Filters of before that a consumer keeps: with more, the oldest count as one.
+/// The most earlier filters that a consumer keeps, as in `subscription/settings.rs`.
 const EARLIER_MAX: usize = 4;
 const ALIVE_EVERY_MS: u64 = ALIVE_EVERY.as_millis() as u64;
 const DEAD_AFTER_MS: u64 = DEAD_AFTER.as_millis() as u64;
 
-/// What may happen in a course.
+/// The kinds of faults of a course.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Profile {
-    /// Connections are cut and taken up again at once, the publisher stops in order, instances come and go in order.
+    /// Connections are cut and made again at once, the publisher stops in order or is killed, instances come and leave
+    /// in order.
     Orderly,
     /// Kills, power cuts, silence.
     Faults,
-    /// And older copies of the directory, and others.
+    /// And the directory is replaced by older copies and by new ones.
     Copies,
-    /// And events that are visible before they are on the disk.
+    /// And events are visible before they are on disk.
     Mapped,
 }
 
-/// A fault of the surroundings, to show that it is found.
+/// A defect of the surroundings, to show that the checks find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Defect {
-    /// Runs of copies have one id.
+    /// All runs have the same id.
     EqualRuns,
-    /// Events are shown that are not on the disk.
+    /// Events are shown before they are on disk.
     ShownBeforeSynced,
-    /// What is to be synced of a consumer is not.
+    /// The consumer's file is not synced.
     ForgetfulDisk,
     /// A frame is lost within a connection.
     LostFrame,
@@ -89,12 +90,12 @@ pub(super) struct World {
     is_calm: bool,
     defect: Option<Defect>,
     pub(super) history: Vec<String>,
-    /// How often subscriptions ended, by name.
+    /// The number of subscriptions that ended, by name of the refusal.
     pub(super) stops: BTreeMap<String, u32>,
     now_ms: Arc<AtomicU64>,
     events: Events,
     ledgers: Vec<Ledger>,
-    /// What all instances want to see.
+    /// The own filter of all instances.
     own: Sieve,
     credit_bytes: u64,
     start: proto::Start,
@@ -102,7 +103,7 @@ pub(super) struct World {
     is_pinned: bool,
     directory: Directory,
     copies: Vec<Directory>,
-    /// Another directory took the place of the one before so often.
+    /// The number of times that another directory has replaced the one before.
     lineage: usize,
     publisher: Option<Publisher>,
     instances: BTreeMap<usize, Instance>,
@@ -111,12 +112,12 @@ pub(super) struct World {
     connections_so_far: usize,
     /// The connection of an instance that the publisher has accepted last.
     joined: BTreeMap<usize, usize>,
-    /// The last of all that came to publishers with a pin, for each instance.
+    /// The pins of instances, each with the number of the last session that had it.
     pins: BTreeMap<usize, (SliceRange, usize)>,
-    seats_so_far: usize,
-    /// Offsets that were named as those from which a filter holds.
+    sessions_so_far: usize,
+    /// Offsets that answers have named as those from which a filter holds.
     named: BTreeSet<i64>,
-    /// Of which lineage and ledger an instance's assignment is.
+    /// The lineage and the ledger of each assignment of an instance.
     assignments: BTreeMap<(usize, u64), (usize, usize)>,
 }
 
@@ -158,16 +159,16 @@ impl World {
             connections_so_far: 0,
             joined: BTreeMap::new(),
             pins: BTreeMap::new(),
-            seats_so_far: 0,
+            sessions_so_far: 0,
             named: BTreeSet::from([0]),
             assignments: BTreeMap::new(),
         }
     }
 
-    /// The whole course.
+    /// Runs the whole course.
     ///
     /// # Errors
-    /// What must not be.
+    /// The violated property.
     pub(super) fn run(&mut self) -> Result<(), Violation> {
         self.start_publisher();
         for _ in 0..STEPS {
@@ -218,12 +219,12 @@ impl World {
         Ok(())
     }
 
-    /// What does not happen all the time.
+    /// Makes one rare event happen.
     fn disturb(&mut self) -> Result<(), Violation> {
         let is_orderly = self.is_orderly();
-        let are_seated = self.are_all_seated();
-        let may_change = !is_orderly || are_seated;
-        // An instance that comes while one is away gets its slices.
+        let all_have_slices = self.do_all_have_slices();
+        let may_change = !is_orderly || all_have_slices;
+        // An instance that comes while another one is away would get its slices.
         let is_none_away = !is_orderly || self.are_all_connected();
         match self.random.below(100) {
             0..16 if may_change => self.spawn(),
@@ -262,7 +263,7 @@ impl World {
     }
 
     fn append(&mut self) {
-        // To a directory that no publisher has open others may append, if it was left in order.
+        // Other processes may append to a directory that no publisher has open, if it was closed in order.
         if self.publisher.is_none() && self.directory.closed_at.is_none() {
             return self.start_publisher();
         }
@@ -302,8 +303,8 @@ impl World {
     }
 
     fn pass_time(&mut self, ms: u64) {
-        // Claims of instances that are away end.
-        if self.is_orderly() && !self.is_calm && !self.are_all_seated() {
+        // Claims of instances that are away would end.
+        if self.is_orderly() && !self.is_calm && !self.do_all_have_slices() {
             return;
         }
         let ms = if self.is_orderly() { ms.min(CLAIM_GRACE_MS / 4) } else { ms };
@@ -322,7 +323,7 @@ impl World {
 
     // The end.
 
-    /// Without faults everything comes to be handled.
+    /// Runs without faults until every event is handled.
     fn finish(&mut self) -> Result<(), Violation> {
         self.is_calm = true;
         self.log(|| "faults end".to_owned());
@@ -382,7 +383,7 @@ impl World {
         Ok(())
     }
 
-    /// Goes on where the consumer cannot by itself, as its name says.
+    /// Continues a consumer that cannot by itself, as its refusal says.
     fn recover(&mut self) {
         let (Some(publisher), Some(subscription)) = (&self.publisher, self.subscription()) else { return };
         let view = publisher.view(&self.directory);
@@ -398,7 +399,7 @@ impl World {
     }
 }
 
-/// Slices of some of the ranges that instances pin.
+/// Returns some of the ranges that instances pin.
 fn pin_of(from: usize, to: usize) -> SliceRange {
     let at = |pin: usize| (usize::from(SliceRange::ALL.to) * pin / PINS) as u32;
     SliceRange::new(at(from), at(to)).expect("it is a range")

@@ -1,41 +1,43 @@
-//! What holds for all instances of a consumer, and is kept: its filter, those of before while they are needed, a pause.
+//! Settings of all instances of a consumer, which are stored: its filter, earlier ones while they are needed, a pause.
 
 use prost::Message as _;
 
 use crate::proto;
 
-/// What holds for all instances of a consumer.
+/// Settings of all instances of a consumer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Settings {
     pub(crate) is_paused: bool,
     pub(crate) filter: Option<proto::Filter>,
-    /// The first offset that `filter` is asked about.
+    /// The first offset to which `filter` applies.
     pub(crate) filtered_from: i64,
-    /// Filters of before, ascending: what is not done of their events goes through them still, also after a restart.
+    /// Earlier filters, ascending. Events of theirs that are not done still go through them, also after a restart.
     pub(crate) earlier: Vec<Earlier>,
-    /// Which change of the filter it is, of this process.
+    /// The number of changes of the filter in this process.
     pub(crate) version: u64,
 }
 
-/// A filter that another one has followed.
+/// A filter that another one has replaced.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Earlier {
     pub(crate) filter: Option<proto::Filter>,
-    /// The offset behind the last event that goes through it.
+    /// The offset behind the last event to which it applies.
     pub(crate) until: i64,
 }
 
-/// So many changes of the filter are kept while events of before them are not done; of more, the oldest count as one.
+/// The most earlier filters that are kept while events of theirs are not done. Of more, the oldest are dropped: the
+/// next one applies to their events.
 const EARLIER_MAX: usize = 4;
-/// What a filter and those before it may have in all: beside the positions of all slices it fits into the file.
+/// The most bytes of the filter and the earlier ones together. They fit into the file beside the positions of all
+/// slices.
 const FILTERS_BYTES_MAX: usize = 33 << 10;
 
 impl Settings {
-    /// Has another filter hold from an offset on.
+    /// Replaces the filter from an offset on.
     pub(super) fn change_filter(&mut self, filter: Option<proto::Filter>, from: i64, frontier: i64) {
         assert!(from >= self.filtered_from, "a filter from {from} on follows {self:?}");
         let before = Earlier { filter: std::mem::replace(&mut self.filter, filter), until: from };
-        // One that holds for no event is none.
+        // A filter that applies to no event is not kept.
         if from > self.filtered_from {
             self.earlier.push(before);
         }
@@ -53,7 +55,7 @@ impl Settings {
         earlier.chain(&self.filter).map(proto::Filter::encoded_len).sum()
     }
 
-    /// Has the filter hold for all events, as when a consumer goes on elsewhere.
+    /// Applies the filter to all events, as after a reset.
     pub(super) fn forget_earlier(&mut self) {
         if self.filtered_from == 0 {
             return;
@@ -82,7 +84,7 @@ mod tests {
         settings.change_filter(filter(30_000), 110, 85);
         settings.change_filter(filter(30_001), 120, 85);
         assert_eq!(untils(&settings), [0; 0]);
-        // Of two changes before the same event the second holds from there on, and the first nowhere.
+        // Of two changes before the same event the second holds from there on; the first holds nowhere.
         let mut settings = Settings::default();
         settings.change_filter(filter(10), 10, 0);
         settings.change_filter(filter(11), 10, 0);

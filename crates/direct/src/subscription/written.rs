@@ -1,4 +1,5 @@
-//! A subscription as it is kept: how far its slices are, through which filters, and in which run of the journal that is.
+//! The file format of a subscription: how far its slices are, its filters, and the run of the journal that it belongs
+//! to.
 
 use std::sync::Arc;
 
@@ -7,23 +8,24 @@ use prost::Message;
 use super::settings::{Earlier, Settings};
 use crate::error::Refused;
 use crate::handover::{Handover, Holder, Part};
-use crate::kept::BODY_BYTES_MAX;
 use crate::proto;
 use crate::resume::{Epoch, JournalView, Received};
 use crate::slices::{SliceRange, normalized};
+use crate::slot_file::BODY_BYTES_MAX;
 
-/// At a start, assignments may have been forgotten that instances still have: so many numbers are left out.
+/// The numbers of assignments that are left out at a start. Assignments that were given and not stored may still be
+/// held.
 const FORGOTTEN_MAX: u64 = 1 << 20;
-/// And of a copy of the directory instances may have some that were made after the copy: as many as this at most are left out beside
-/// those, by the random id of the run, so that no two copies go on with the same ones.
+/// The further numbers that may be left out, by the random id of the run. So a copy of the directory does not give the same numbers
+/// as the original.
 const SPREAD: u64 = 1 << 32;
 
-/// How many numbers of assignments are left out, by the random id of a run or another random number.
+/// Returns the count of assignment numbers to leave out, by the random id of a run or another random number.
 pub(super) fn skipped_generations(random: u64) -> u64 {
     FORGOTTEN_MAX + random % SPREAD
 }
 
-/// A subscription's file, as it is written.
+/// The contents of a subscription's file.
 #[derive(Clone, PartialEq, Message)]
 struct Written {
     #[prost(int32, tag = "1")]
@@ -63,13 +65,14 @@ struct WrittenPart {
     offset: i64,
     #[prost(uint64, tag = "4")]
     assignment: u64,
-    /// Beginnings and ends by turns, each relative to the number before.
+    /// Starts and ends in turn, each relative to the number before.
     #[prost(uint64, repeated, tag = "5")]
     finished: Vec<u64>,
-    /// An instance has it, or may come back for it: one more than the starts at which it was waited for. Otherwise 0.
+    /// If an instance has the part or may come back for it, one more than the starts at which it was waited for;
+    /// otherwise 0.
     #[prost(uint32, tag = "6")]
     held: u32,
-    /// The hash of its name, of 16 bits.
+    /// The hash of the instance's name, of 16 bits.
     #[prost(uint32, tag = "7")]
     holder: u32,
 }
@@ -81,7 +84,7 @@ impl WrittenPart {
     }
 }
 
-/// A consumer as it was kept, held against the journal as it is.
+/// A stored consumer, compared with the present journal.
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub(super) handover: Handover,
@@ -89,24 +92,24 @@ pub(crate) struct Restored {
     pub(super) diverged: Option<Diverged>,
     /// The runs of the journal.
     pub(super) runs: Arc<[Epoch]>,
-    /// Nothing was kept.
+    /// Nothing was stored.
     pub(super) is_new: bool,
 }
 
-/// What is kept is not of the journal as it is: until a reset no instance goes on.
+/// The stored state does not fit the present journal. No instance can resume until a reset.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Diverged {
-    /// The first offset whose event may be another one than was done.
+    /// The first offset that may have another event than the one that was done.
     pub(super) at: i64,
     /// The run of the last event that was done.
     pub(super) run: Epoch,
 }
 
 impl Restored {
-    /// A consumer that is new and begins at `start`.
+    /// Makes a new consumer that begins at `start`.
     ///
     /// It may have been known before: to a publisher of which this directory is an older copy, or to this one until it was forgotten.
-    /// Instances may have assignments of then, so those of now have other numbers, which begin by a random one.
+    /// Instances may hold assignments of that time, so the new ones begin at a random number.
     pub(crate) fn new(view: &JournalView, start: i64, random: u64) -> Restored {
         let mut handover = Handover::new(start);
         handover.skip_generations(skipped_generations(random));
@@ -119,7 +122,7 @@ impl Restored {
         }
     }
 
-    /// What was kept; `None` if these bytes are no subscription, or of another version of this program.
+    /// Decodes a stored consumer; `None` if the bytes are no subscription, or are of another version of this program.
     pub(crate) fn of(bytes: &[u8], view: &JournalView) -> Option<Restored> {
         let written = Written::decode(bytes).ok()?;
         let part = |part: &WrittenPart| {
@@ -144,7 +147,7 @@ impl Restored {
             handover.await_holder(&part, holder);
         }
         handover.skip_generations(skipped_generations(view.epochs.last()?.run));
-        // Without a run, as of before they were kept, only what is beyond the end is known not to be there.
+        // Files of earlier versions name no run. Then only offsets beyond the end are known to be lost.
         let unknown = Epoch { epoch: written.epoch, start: 0, run: 0 };
         let run = written.run.as_ref().map_or(unknown, Epoch::of_proto);
         let diverged = diverged_of(view, run, handover.done_end());
@@ -161,7 +164,7 @@ impl Restored {
     }
 }
 
-/// What is to be kept of a consumer: at most [`BODY_BYTES_MAX`].
+/// Encodes a consumer, in at most [`BODY_BYTES_MAX`].
 pub(super) fn encode(
     handover: &Handover,
     settings: &Settings,
@@ -183,7 +186,7 @@ pub(super) fn encode(
     let bytes = written(true).encode_to_vec();
     match bytes.len() <= BODY_BYTES_MAX {
         true => bytes,
-        // What is left out is only repeated, if an instance is killed.
+        // Events whose finished ranges are left out are only repeated, if an instance is killed.
         false => written(false).encode_to_vec(),
     }
 }
@@ -216,7 +219,7 @@ fn run_before(runs: &[Epoch], offset: i64) -> Option<Epoch> {
     runs.iter().rev().find(|run| run.start < offset).copied()
 }
 
-/// Where a journal leaves what was done of it.
+/// Returns where a journal and the events that were done differ, if they do.
 fn diverged_of(view: &JournalView, run: Epoch, done_end: i64) -> Option<Diverged> {
     let received = Received { journal: view.id, epoch: run.epoch, offset: done_end, runs: vec![run] };
     match view.check_received(&received) {

@@ -1,4 +1,4 @@
-//! What clients can have a publisher keep is bounded, whatever they send and do not read.
+//! The memory that clients can make a publisher use is bounded, whatever they send and do not read.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Types of frames of HTTP/2 (RFC 9113, 6), and what this client says by flags.
+/// Types of frames of HTTP/2 (RFC 9113, 6), and the flags that this client sets.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
@@ -27,14 +27,14 @@ const INITIAL_WINDOW_SIZE: u16 = 4;
 const FIRST_WINDOW_BYTES: i64 = 65_535;
 const FRAME_BYTES: usize = 16_384;
 
-/// A client that has no room for any answer, and sends as much as it is allowed to.
+/// A client that gives no window for answers, and sends as much as it is allowed to.
 struct Hoarder {
     socket: TcpStream,
-    /// What it may send still: by the connection, and by each stream.
-    room: i64,
+    /// The bytes that it may still send on the connection, beside the window of each stream.
+    window: i64,
     streams: BTreeMap<u32, i64>,
-    /// With what a stream begins.
-    room_first: Option<i64>,
+    /// The first window of a stream.
+    first_window: Option<i64>,
     is_answered: bool,
     sent: usize,
 }
@@ -51,16 +51,22 @@ fn message(frame: Frame) -> Vec<u8> {
 }
 
 impl Hoarder {
-    /// Connects, and says that no stream has room for answers.
+    /// Connects, and gives streams no window for answers.
     async fn connect(at: SocketAddr) -> Hoarder {
         let socket = TcpStream::connect(at).await.unwrap();
-        let (streams, room_first) = (BTreeMap::new(), None);
-        let mut hoarder =
-            Hoarder { socket, room: FIRST_WINDOW_BYTES, streams, room_first, is_answered: false, sent: 0 };
+        let (streams, first_window) = (BTreeMap::new(), None);
+        let mut hoarder = Hoarder {
+            socket,
+            window: FIRST_WINDOW_BYTES,
+            streams,
+            first_window,
+            is_answered: false,
+            sent: 0,
+        };
         hoarder.socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
-        let no_room = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &0u32.to_be_bytes()].concat();
-        hoarder.write(SETTINGS, 0, 0, &no_room).await;
-        while hoarder.room_first.is_none() {
+        let no_window = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &0u32.to_be_bytes()].concat();
+        hoarder.write(SETTINGS, 0, 0, &no_window).await;
+        while hoarder.first_window.is_none() {
             hoarder.read().await;
         }
         hoarder
@@ -80,14 +86,14 @@ impl Hoarder {
             SETTINGS if flags & ACK == 0 => {
                 let value = |setting: &[u8]| i64::from(be_u32(&setting[2..]));
                 let all = payload.chunks_exact(6);
-                let mut window = all.filter(|one| one[..2] == INITIAL_WINDOW_SIZE.to_be_bytes()).map(value);
-                self.room_first = Some(window.next_back().unwrap_or(FIRST_WINDOW_BYTES));
+                let mut windows = all.filter(|one| one[..2] == INITIAL_WINDOW_SIZE.to_be_bytes()).map(value);
+                self.first_window = Some(windows.next_back().unwrap_or(FIRST_WINDOW_BYTES));
                 self.write(SETTINGS, ACK, 0, &[]).await;
             }
             WINDOW_UPDATE => {
                 let more = i64::from(be_u32(&payload));
                 match stream {
-                    0 => self.room += more,
+                    0 => self.window += more,
                     stream => *self.streams.entry(stream).or_default() += more,
                 }
             }
@@ -123,7 +129,7 @@ impl Hoarder {
         };
         let block: Vec<u8> = fields.into_iter().flat_map(field).collect();
         self.write(HEADERS, END_HEADERS, stream, &block).await;
-        self.streams.insert(stream, self.room_first.unwrap());
+        self.streams.insert(stream, self.first_window.unwrap());
         let open = message(Frame::Open(proto::Open {
             stream: "cart".to_owned(),
             consumer: "hoarder".to_owned(),
@@ -137,18 +143,18 @@ impl Hoarder {
     async fn send(&mut self, stream: u32, bytes: &[u8]) {
         self.write(DATA, 0, stream, bytes).await;
         let length = i64::try_from(bytes.len()).unwrap();
-        self.room -= length;
+        self.window -= length;
         *self.streams.get_mut(&stream).unwrap() -= length;
         self.sent += bytes.len();
     }
 
-    /// Sends credit as long as it may; returns how many bytes that were.
+    /// Sends credit as long as it may; returns the bytes that it has sent.
     async fn send_all(&mut self) -> usize {
         let (before, credit) = (self.sent, message(Frame::Credit(proto::Credit { bytes: 1 })));
         for stream in self.streams.keys().copied().collect::<Vec<_>>() {
             loop {
-                let room = self.room.min(self.streams[&stream]).clamp(0, FRAME_BYTES as i64);
-                let count = usize::try_from(room).unwrap() / credit.len();
+                let sendable = self.window.min(self.streams[&stream]).clamp(0, FRAME_BYTES as i64);
+                let count = usize::try_from(sendable).unwrap() / credit.len();
                 if count == 0 {
                     break;
                 }
@@ -160,7 +166,7 @@ impl Hoarder {
 
     /// Waits until the publisher has taken what was sent, and takes what it says.
     async fn settle(&mut self) {
-        // An answer to a ping may overtake the room that was given before; the answer to a second one does not.
+        // The answer to a ping may overtake a window update that was sent before. The answer to a second one does not.
         for _ in 0..2 {
             self.is_answered = false;
             self.write(PING, 0, 0, &[7; 8]).await;
@@ -171,11 +177,11 @@ impl Hoarder {
     }
 }
 
-/// Subscriptions of one connection, together with more room than their connection has.
+/// Subscriptions of one connection. Their windows together exceed that of the connection.
 const HOARDERS: u32 = 8;
-/// The window of a connection: what the publisher may have to keep of it.
+/// The window of a connection, which bounds the bytes that the publisher keeps of it.
 const KEPT_BYTES_MAX: i64 = 256 << 10;
-/// A subscription reads until it has something to say, which is soon. It reads no more while that is not taken.
+/// A subscription reads until it has a frame to send, which is soon. It reads no more until that frame is taken.
 const SENT_BYTES_MAX: usize = 4 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -191,7 +197,7 @@ async fn who_sends_and_does_not_read_has_little_be_kept() {
     while hoarder.send_all().await > 0 {
         assert!(hoarder.sent <= SENT_BYTES_MAX, "{} bytes were sent, and more may come", hoarder.sent);
         hoarder.settle().await;
-        assert!(hoarder.room <= KEPT_BYTES_MAX, "there is room for {} bytes", hoarder.room);
+        assert!(hoarder.window <= KEPT_BYTES_MAX, "there is room for {} bytes", hoarder.window);
     }
     assert!(hoarder.sent > 64 << 10, "{} bytes were sent", hoarder.sent);
     // Others are served meanwhile.

@@ -23,7 +23,7 @@ const PUBLISHER: &str = "10.77.0.1";
 const CONSUMER: &str = "10.77.0.2";
 const DEADLINE: Duration = Duration::from_secs(40);
 
-/// A command that runs another one in a network of its own; `None` where this machine does not let us, which under `CI=true` is an
+/// A command that runs another one in a network of its own; `None` if this machine does not allow it, which under `CI=true` is an
 /// error.
 fn in_a_network_of_its_own() -> Option<Command> {
     let found = [&[][..], &["--user", "--map-root-user"]].into_iter().find_map(|user| {
@@ -63,7 +63,7 @@ fn an_instance_that_falls_silent_is_replaced_and_comes_back() {
     );
 }
 
-/// What the processes of the test run; nothing in the test itself.
+/// The body of the processes that the test starts; nothing in the test itself.
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -148,7 +148,8 @@ async fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) -> Duration {
     began.elapsed()
 }
 
-/// Waits until the publisher knows that what is before an offset is handled: until then it would give it to another instance.
+/// Waits until the publisher knows that the events before an offset are handled. Until then it would give them to another
+/// instance.
 async fn wait_until_committed(at: SocketAddr, offset: i64) {
     let (mut admin, began) = (support::admin(at).await, Instant::now());
     loop {

@@ -1,5 +1,5 @@
-//! Instances that share the slices of a stream, as processes, while the publisher is killed and starts again: no event is handled
-//! twice, also when an instance that is new comes to the next publisher before those that were there.
+//! Instances that share the slices of a stream, as processes, while the publisher is killed and restarted. No event is handled
+//! twice, also when a new instance comes to the next publisher before the earlier ones.
 #![allow(clippy::print_stderr, reason = "a role reports to the test that started it")]
 
 use std::collections::BTreeMap;
@@ -17,13 +17,13 @@ use mainstem_testkit::figure;
 
 const ROLE: &str = "TEST_DIRECT_INSTANCES_ROLE";
 const ADDRESS: &str = "TEST_DIRECT_INSTANCES_ADDRESS";
-/// So often the publisher is killed, and each time one more instance comes.
+/// The number of kills of the publisher. Each time one more instance comes.
 const KILLS: usize = 3;
 const INSTANCES: usize = 2;
 const KEYS: i64 = 40;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What the processes of the next test run; nothing in the test itself.
+/// The body of the processes that the next test starts; nothing in the test itself.
 #[test]
 fn role() {
     let Some((role, address, runtime)) = support::role(ROLE, ADDRESS) else { return };
@@ -114,7 +114,7 @@ impl Processes {
         self.children.keys().map(|name| log(name).unwrap_or_default()).collect()
     }
 
-    /// Waits until the publisher says something of the consumer and its instances; returns the end of the stream then.
+    /// Waits for a state of the consumer and its instances; returns the end of the stream then.
     fn until(&self, what: &str, is_so: impl Fn(&ConsumerInfo) -> bool) -> i64 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let deadline = Instant::now() + DEADLINE;
@@ -133,7 +133,7 @@ impl Processes {
         }
     }
 
-    /// Waits until so many instances have all slices, and have handled what was there by then.
+    /// Waits until so many instances share all slices, and have handled all events of that time.
     fn until_shared(&self, instances: usize) -> i64 {
         let count = |info: &ConsumerInfo| -> (usize, u32) {
             let slices = info.instances.iter().filter_map(|one| one.slices);
@@ -155,7 +155,8 @@ impl Drop for Processes {
     }
 }
 
-/// How often each event before an end was handled, and how many instances came back too late to go on with what they had.
+/// Runs the course. Returns how often each event before its end was handled, and the number of instances that came back
+/// too late to resume.
 fn course() -> (BTreeMap<i64, u32>, usize) {
     let dir = tempfile::tempdir().unwrap();
     let address = format!("127.0.0.1:{}", mainstem_testkit::port());
@@ -165,7 +166,7 @@ fn course() -> (BTreeMap<i64, u32>, usize) {
     (0..INSTANCES).for_each(|number| processes.start(&name(number)));
     let mut end = processes.until_shared(INSTANCES);
     for count in INSTANCES..INSTANCES + KILLS {
-        // What they have handled since they said so last, they know alone.
+        // What they have handled since their last report only they know.
         processes.signal("-STOP");
         processes.kill("publisher");
         let newcomer = name(count);
@@ -176,7 +177,7 @@ fn course() -> (BTreeMap<i64, u32>, usize) {
         processes.signal("-CONT");
         end = processes.until_shared(count + 1);
     }
-    // First, so that no instance gets what another has handled and not said.
+    // The publisher first, so that no instance gets events that another one has handled and not reported.
     processes.kill("publisher");
     (0..INSTANCES + KILLS).for_each(|number| processes.kill(&name(number)));
     let (mut handled, mut lost) = (BTreeMap::new(), 0);
@@ -196,14 +197,14 @@ fn course() -> (BTreeMap<i64, u32>, usize) {
     (handled, lost)
 }
 
-/// A publisher waits 5 s for instances that were there before. One that a machine gives no turn for so long is told that it has lost its
-/// slices, and others handle again what it had not said: how often that happens is a figure.
+/// A publisher waits 5 s for the earlier instances. One that the machine does not schedule in that time loses its slices, and others
+/// handle again what it had not reported. The number of such losses is bounded here.
 #[test]
 fn a_publisher_that_is_killed_has_no_event_handled_twice_by_instances_that_live() {
     let (handled, lost) = course();
     figure("one_and_lost", 1.0 + lost as f64);
     let twice: Vec<_> = handled.iter().filter(|(_, count)| **count != 1).collect();
     assert!(!handled.is_empty() && (lost > 0 || twice.is_empty()), "{twice:?}");
-    // A publisher that does not wait tells all of them so, each time.
+    // A publisher that does not wait would take the slices of all of them, each time.
     assert!(lost < INSTANCES * KILLS, "instances that live lost their slices {lost} times");
 }

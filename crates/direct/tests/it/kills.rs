@@ -1,6 +1,7 @@
 //! Publisher and consumer as processes of their own, killed and stopped at any instruction, again and again.
 //!
-//! `TEST_DIRECT_KILLS` says how often, 50 by default. In the end, what the consumer has handled is held against the journal:
+//! `TEST_DIRECT_KILLS` sets the number of kills, 50 by default. At the end the events that the consumer has handled are
+//! compared with the journal:
 //!
 //! - each event at least once, and nothing that the journal does not have: with [`Visibility::Synced`](mainstem_direct::Visibility)
 //!   no consumer ever sees what the publisher could lose;
@@ -28,7 +29,7 @@ const KILLS: u64 = 50;
 const KEYS: i64 = 10;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What the processes of the next test run; nothing in the test itself.
+/// The body of the processes that the next test starts; nothing in the test itself.
 #[test]
 fn role() {
     let Some((role, address, runtime)) = support::role(ROLE, ADDRESS) else { return };
@@ -74,7 +75,7 @@ async fn consume(address: &str) {
                 done = Done { assignment, offset: next, finished: Vec::new() };
                 consumer.positions().done(done.clone());
             }
-            // Where a new instance comes before the old one is known to be dead, they share for a moment.
+            // If a new instance comes before the old one is known to be dead, they share for a moment.
             ConsumerEvent::Revoking { .. } => consumer.release(done.clone()),
             _ => {}
         }
@@ -161,7 +162,7 @@ fn no_kill_loses_or_invents_an_event() {
     });
 }
 
-/// Longer than an end that is not heard of is waited for.
+/// Longer than the time after which a silent end is taken for lost.
 const STOPPED_FOR: Duration = Duration::from_secs(16);
 
 #[test]
@@ -177,7 +178,7 @@ fn an_end_that_stands_still_for_longer_than_it_is_waited_for_goes_on() {
     }
 }
 
-/// Has both processes run while something is done to them, and then holds what was handled against the journal.
+/// Runs both processes while something is done to them; then compares the handled events with the journal.
 fn run_and_check(disturb: impl FnOnce(&mut Processes)) {
     let dir = tempfile::tempdir().unwrap();
     let address = format!("127.0.0.1:{}", mainstem_testkit::port());
@@ -216,7 +217,7 @@ fn kill_some(processes: &mut Processes, random: &mut Random) {
     }
 }
 
-/// Waits until the consumer has all that was there when the disturbance ended; returns how much that was.
+/// Waits until the consumer has handled all events of the time when the disturbance ended; returns their number.
 fn catch_up(address: &str, processes: &mut Processes) -> i64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let deadline = Instant::now() + DEADLINE;
@@ -239,7 +240,7 @@ fn catch_up(address: &str, processes: &mut Processes) -> i64 {
     }
 }
 
-/// Holds what was handled against the journal: all before `wanted` was.
+/// Compares the handled events with the journal; all before `wanted` have to be handled.
 fn check(directory: &Path, wanted: i64) {
     let journal = open(&directory.join("cart"));
     let mut events = BTreeMap::new();
@@ -257,7 +258,7 @@ fn check(directory: &Path, wanted: i64) {
         );
     }
     let handled = fs::read_to_string(directory.join("handled")).unwrap();
-    // Of each key, the offset of the event that is due; and of each assignment, that of its last event of the key.
+    // The offset of the next event by key, and the offset of its last event by assignment and key.
     let mut due: BTreeMap<i64, i64> = (0..KEYS).map(|key| (key, key)).collect();
     let mut last: BTreeMap<(&str, i64), i64> = BTreeMap::new();
     let mut repeated = 0;

@@ -1,5 +1,5 @@
-//! Names that another process has chosen to do harm by, in all that is logged or answered: none controls a terminal, ends a line, turns
-//! the direction of writing, or is longer than anybody reads.
+//! Hostile names in all that is logged or answered: none controls a terminal, ends a line, turns the direction of writing, or is too
+//! long to read.
 
 use std::net::SocketAddr;
 
@@ -25,10 +25,10 @@ const HOSTILE: [(&str, &str); 6] = [
     ("\u{200b}", r"\u{200b}"),
 ];
 
-/// Longer than any line that is to be read, with a name of 10,000 characters in it.
+/// Longer than any shown line with a name of 10,000 characters.
 const SHOWN_BYTES_MAX: usize = 6_000;
 
-/// All of it, within what the name of a consumer or an instance may be.
+/// All hostile characters, within the limits of a consumer's or an instance's name.
 fn short(place: &str) -> String {
     let all: String = HOSTILE.iter().map(|(hostile, _)| *hostile).collect();
     format!("{place}{all}")
@@ -43,17 +43,17 @@ fn long(place: &str) -> String {
     format!("{}{}", short(place), "x".repeat(10_000))
 }
 
-/// Checks what a person is shown.
+/// Checks a text that is shown to a person.
 fn check(place: &str, text: &str) {
     assert!(!text.contains(is_hidden), "{place}: {text:?}");
     assert!(text.len() <= SHOWN_BYTES_MAX, "{place}: {} bytes", text.len());
     assert!(text.contains(&shown(place)), "{place}: {text}");
 }
 
-/// Checks what the log has of a place, in both of its forms.
+/// Checks the lines of the log about a place, in both formats.
 async fn check_logged(place: &str) {
-    // A name of the place that is shown raw has a line, too, so that this does not wait for what must fail. An event is written in one
-    // form after the other, so that each is waited for.
+    // A raw name of the place would have a line too, so this does not wait for what must fail. An event is written in one format after
+    // the other, so each is waited for.
     let each = || [log(), json_log()].map(|log| log.lines().any(|line| line.contains(place)));
     support::until(&format!("{place} is in both logs"), || std::future::ready(each() == [true; 2])).await;
     for log in [log(), json_log()] {
@@ -127,7 +127,7 @@ async fn what_a_publisher_refuses_shows_no_name_as_it_came() {
     check("consumer-5", client.replay(replayed).await.unwrap_err().message());
     check_logged("consumer-5").await;
 
-    // A pattern that is none: what reads it says where, in lines of its own.
+    // An invalid pattern: the parser reports its position in lines of its own.
     let filter = criteria::only([criteria::key_pattern(format!("{}(", short("pattern-6")))]);
     let filtered =
         status_of(at, proto::Open { filter: Some(filter), ..open_of("named", "analytics", "one") }).await;
@@ -150,11 +150,11 @@ async fn what_a_publisher_keeps_shows_no_name_as_it_came() {
     })
     .await;
     let mut admin = admin(at).await;
-    // One that is connected is not forgotten.
+    // A connected consumer is not forgotten.
     let forget = Action::Forget(proto::Forget {});
     let forgotten = admin.manage("kept", &consumer, forget).await.unwrap_err().to_string();
     check("consumer-7", &forgotten);
-    // Others hear of it by its name.
+    // The name is in the answer to others.
     let unknown = admin.manage("kept", "unknown", Action::Pause(proto::Pause {})).await.unwrap_err();
     check("consumer-7", &unknown.to_string());
     // The second connection of its name ends the first.
@@ -204,7 +204,7 @@ async fn the_words_of_who_judges_show_no_name_as_it_came() {
     check_logged("consumer-8").await;
 }
 
-/// A publisher that answers each call with words to do harm by.
+/// A publisher that answers each call with hostile words.
 struct Hostile(fn(String) -> Status, &'static str);
 
 #[tonic::async_trait]

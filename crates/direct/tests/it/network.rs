@@ -1,5 +1,5 @@
-//! A network that delays and cuts connections at any byte, and a publisher that restarts meanwhile: an instance that lives gets
-//! every event once, in order.
+//! A network that delays and cuts connections at any byte, and a publisher that restarts meanwhile. An instance that stays
+//! alive gets every event once, in order.
 //!
 //! `TEST_DIRECT_SEED` chooses another course of events.
 #![allow(clippy::print_stderr, reason = "a role reports to the test that started it")]
@@ -126,7 +126,7 @@ async fn carry_until(near: TcpStream, far: TcpStream, mut silent: tokio::sync::w
     let () = std::future::pending().await;
 }
 
-/// Nothing is reset: that a publisher is gone shows by its silence alone.
+/// No connection is reset: only its silence shows that a publisher is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_leaves_a_connection_that_has_fallen_silent() {
     let dir = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ async fn a_consumer_leaves_a_connection_that_has_fallen_silent() {
             connections += 1;
             match connections {
                 1 => drop(tokio::spawn(carry_until(near, far, silent.clone()))),
-                // Those after the first are heard.
+                // Later connections get an answer.
                 _ => {
                     let (mut near, mut far) = (near, far);
                     tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
@@ -163,7 +163,7 @@ async fn a_consumer_leaves_a_connection_that_has_fallen_silent() {
             reader.take(next.expect("something comes").unwrap());
         }
     });
-    noticed.await.expect("it connects anew");
+    noticed.await.expect("it connects again");
     assert_eq!(reader.offsets(), [0, 1]);
     assert_eq!(reader.others, [], "it kept what it had");
     carrying.abort();

@@ -1,4 +1,4 @@
-//! What is lost, wrong, or not allowed: each is a clear error at the consumer, and harms nothing else.
+//! Lost, wrong and forbidden things: each is a clear error at the consumer, and harms nothing else.
 
 use crate::support;
 use crate::support::log::{log, until_logged};
@@ -67,7 +67,8 @@ async fn a_journal_that_was_lost_or_is_older_than_what_was_read_stops_the_consum
     reader.read(10).await;
     serving.stop().await.unwrap();
     drop(journal);
-    // The backup was made of an open journal, so that its start is an unclean one: even as long as before, it differs.
+    // The backup was made of an open journal, so its start is an unclean one. It has the same length, and still
+    // differs.
     std::fs::remove_dir_all(&directory).unwrap();
     copy(&backup, &directory);
     let journal = open(&directory);
@@ -77,7 +78,7 @@ async fn a_journal_that_was_lost_or_is_older_than_what_was_read_stops_the_consum
     }
     let serving = serve_at(&journal, address).await;
     assert_eq!(until_refused(reader).await, Refused::Diverged { at: 5 });
-    // Without a memory of its own a consumer goes on where the copy says.
+    // A consumer without a position of its own resumes at the one of the copy.
     let mut reader = Reader::new(config(address, "cart"));
     reader.read(20).await;
     serving.stop().await.unwrap();
@@ -95,7 +96,7 @@ async fn append(journal: &mainstem_direct::Journal, count: usize, kind: &str) {
     }
 }
 
-/// A consumer that lives reads all of one history; then the publisher serves another one that began at a copy.
+/// A running consumer reads one history; then the publisher serves another one, which began at a copy.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_was_closed_in_order_is_another_history_all_the_same() {
     let dir = tempfile::tempdir().unwrap();
@@ -117,7 +118,7 @@ async fn a_copy_that_was_closed_in_order_is_another_history_all_the_same() {
     drop(journal);
     std::fs::remove_dir_all(&directory).unwrap();
     copy(&backup, &directory);
-    // More than were lost, so that no offset gives it away.
+    // More events than were lost, so that no offset shows the loss.
     let journal = open(&directory);
     append(&journal, 20, "other").await;
     assert_eq!((journal.epoch(), journal.end()), (0, 25));
@@ -127,7 +128,7 @@ async fn a_copy_that_was_closed_in_order_is_another_history_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_unclean_histories_with_one_number_are_told_apart() {
+async fn two_unclean_histories_with_one_number_are_distinguished() {
     let dir = tempfile::tempdir().unwrap();
     let (live, backup, directory) =
         (dir.path().join("live"), dir.path().join("backup"), dir.path().join("cart"));
@@ -268,7 +269,7 @@ async fn status_of(address: std::net::SocketAddr, mut frames: Vec<Frame>, consum
     }
 }
 
-/// Says of the first assignment that all before an offset is done, and returns the status that ends the call.
+/// Reports that all events of the first assignment before an offset are done; returns the status that ends the call.
 async fn status_of_done(address: std::net::SocketAddr, open: proto::Open, offset: i64) -> tonic::Status {
     let mut client = PublisherClient::connect(format!("http://{address}")).await.unwrap();
     let (to_send, mut frames) = tokio::sync::mpsc::unbounded_channel();
@@ -320,7 +321,7 @@ async fn a_connection_that_comes_late_takes_nothing_of_a_later_one() {
             break;
         }
     }
-    // An earlier version does not say which connection it is: its last one counts, as ever.
+    // Earlier versions send no `Attempt`: their last connection counts.
     let _of_before = subscribe(serving.address(), open(None)).await.unwrap();
     let fenced = end_of(later).await;
     assert!(fenced.message().contains("pin no slice twice"), "{fenced:?}");
@@ -363,7 +364,7 @@ async fn frames_that_lie_end_the_call() {
     let too_far = proto::Open { consumer: "liar: done".to_owned(), ..open() };
     let status = status_of_done(serving.address(), too_far, 1_000).await;
     assert!(status.message().contains("cannot be done"), "{status:?}");
-    // Stale words are no lies.
+    // A report about an assignment that the instance does not have is ignored.
     let mut reader = Reader::new(ConsumerConfig::new(support::address(serving.address()), "cart", "other"));
     reader.consumer.positions().done(mainstem_direct::Done { assignment: 77, offset: 5, finished: vec![] });
     reader.read(1).await;

@@ -1,4 +1,4 @@
-//! Replays: all events of some keys once more, up to where the instance is, which goes on from there.
+//! Replays: all events of some keys once more, up to the position of the instance, which continues from there.
 
 use crate::support;
 use crate::support::{Reader, admin, config, open, records, serve, serve_at};
@@ -39,9 +39,9 @@ async fn a_key_is_read_again_up_to_where_the_consumer_is_and_goes_on() {
         journal.append_many((first..first + 100).map(event)).await.unwrap();
     }
     let mut reader = Reader::new(config(serving.address(), "cart"));
-    // Nowhere is no place to go to.
+    // Without slices the instance has no position.
     assert!(reader.consumer.replay(["3"]).is_err());
-    // It takes what comes, up to somewhere; more may be in its hands by then, and is not in the replay.
+    // It may have received more events than it has returned. These are not in the replay.
     reader.read(250).await;
     let at = reader.next;
     for again in 0..2 {
@@ -51,7 +51,7 @@ async fn a_key_is_read_again_up_to_where_the_consumer_is_and_goes_on() {
         assert!(events.iter().all(|(offset, value)| offset.to_string() == *value));
     }
     assert_eq!(replay(&mut reader.consumer, &["missing"]).await.unwrap(), []);
-    // It goes on as if nothing had been, and so does its position.
+    // It continues as if there had been no replay, and so does its position.
     journal.append_many((600..700).map(event)).await.unwrap();
     reader.read(700).await;
     assert_eq!(reader.offsets(), (0..700).collect::<Vec<_>>());
@@ -70,7 +70,7 @@ async fn a_replay_goes_on_at_the_next_run_of_the_publisher() {
     let journal = open(&dir.path().join("cart"));
     let serving = serve(&journal).await;
     let address = serving.address();
-    // 12 MiB, of which connections hold some only.
+    // 12 MiB. Connections hold only a part of it.
     let value = "x".repeat(32 << 10);
     for _ in 0..384 {
         journal.append("key", &value).await.unwrap();
@@ -85,7 +85,7 @@ async fn a_replay_goes_on_at_the_next_run_of_the_publisher() {
     drop(journal);
     let deadline = tokio::time::Instant::now() + support::DEADLINE;
     let journal = loop {
-        // What served may have it for a moment longer.
+        // The publisher may have it open for a moment longer.
         match JournalOptions::new().open(dir.path().join("cart")) {
             Err(error) if tokio::time::Instant::now() > deadline => panic!("{error}"),
             Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
@@ -127,7 +127,7 @@ async fn a_replay_shows_no_more_than_the_consumer_sees() {
     assert_eq!(seen, [(0, "public a".to_owned()), (3, "public a".to_owned())]);
 }
 
-/// The index of the queue finds where a call goes on that was lost: nothing before that is read again.
+/// The index of the queue finds the offset at which a lost call continues: nothing before that is read again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_reads_from_where_it_begins() {
     let dir = tempfile::tempdir().unwrap();
@@ -164,7 +164,7 @@ async fn a_replay_reads_from_where_it_begins() {
         }
     }
     assert_eq!((next, count), (1_000, 125));
-    // The batch that has the first one begins before it.
+    // The batch of the first event begins before it.
     assert_eq!(admin.describe("cart").await.unwrap()[0].events_read - before, 130);
 }
 

@@ -91,7 +91,7 @@ async fn instances_share_slices_and_orderly_hand_overs_repeat_nothing() {
             journal.append(format!("key {k}"), "value").await.unwrap();
         }
         if n == 2 {
-            // One goes in the middle.
+            // One instance leaves in the middle.
             let mut goes = Reader::new(config(serving.address(), "cart"));
             while goes.assigned.is_none() {
                 goes.step().await.unwrap();
@@ -109,7 +109,7 @@ async fn instances_share_slices_and_orderly_hand_overs_repeat_nothing() {
         let info = admin.describe("cart").await.unwrap().remove(0).consumers.remove(0);
         let slices = info.instances.iter().filter_map(|instance| instance.slices);
         let counts: Vec<u32> = slices.map(|slices| slices.to - slices.from).collect();
-        // What the one that left had may still be on its way to a neighbour.
+        // The slices of the one that left may still be on their way to a neighbour.
         if info.lag == 0 && counts.iter().sum::<u32>() == 1_024 {
             assert_eq!(counts.len(), 4, "{counts:?}");
             break;
@@ -124,7 +124,7 @@ async fn instances_share_slices_and_orderly_hand_overs_repeat_nothing() {
     assert_eq!(all, (0..500).collect::<Vec<_>>());
 }
 
-/// Subscriptions and syncs that were under way have it open no longer.
+/// A stop also ends the subscriptions and syncs that were under way.
 #[tokio::test(flavor = "multi_thread")]
 async fn behind_a_stop_a_journal_can_be_opened_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -183,7 +183,7 @@ async fn a_filter_holds_from_the_offset_that_is_named_and_outlives_all() {
     for n in 2_000..2_010 {
         journal.append(format!("{}", n % 10), "x").await.unwrap();
     }
-    // What an instance itself wants is beside that.
+    // The instance's own filter holds beside that.
     let not_three = proto::Filter { exclude: vec![criteria::key("3")], include: vec![] };
     let mut again = Reader::new(config(address, "cart").filter(not_three));
     again.read_to(2_010).await;
@@ -200,14 +200,14 @@ async fn until_done(admin: &mut Admin, offset: i64) {
     }
 }
 
-/// What a reader gets to know of the filter.
+/// Returns the offset that a reader receives for a filter.
 async fn filtered_from(reader: &mut Reader) -> i64 {
     loop {
-        let told = reader.others.iter().rev().find_map(|event| match event {
+        let offset = reader.others.iter().rev().find_map(|event| match event {
             ConsumerEvent::FilteredFrom { offset } => Some(*offset),
             _ => None,
         });
-        if let Some(offset) = told {
+        if let Some(offset) = offset {
             return offset;
         }
         reader.step().await.unwrap();
@@ -236,7 +236,7 @@ async fn a_filter_holds_from_one_offset_for_all_and_for_what_is_sent_again() {
     for reader in &mut readers {
         reader.read_to(200).await;
     }
-    // Of an administrator: all get the same offset, also the administrator, and a client that asks for the same again.
+    // All instances get the same offset as the administrator, and so does a client that asks for the same filter again.
     let odd = criteria::only(["1", "3", "5", "7", "9"].map(criteria::key));
     let mut admin = admin(address).await;
     let changed = admin.manage("cart", "analytics", Action::Filter(odd.clone())).await.unwrap().unwrap();
@@ -250,7 +250,7 @@ async fn a_filter_holds_from_one_offset_for_all_and_for_what_is_sent_again() {
     for reader in readers {
         reader.consumer.leave().await;
     }
-    // One that has done nothing of what it was sent through that filter is killed, as the publisher is.
+    // An instance that has done nothing of what it was sent through that filter is killed, and so is the publisher.
     journal.append_many((200..300).map(|n| NewEvent::new("x").key(format!("{}", n % 10)))).await.unwrap();
     let mut killed = mainstem_direct::Consumer::new(config(address, "cart"));
     loop {
@@ -363,7 +363,7 @@ async fn pinned_slices_are_read_by_their_instances_alone() {
     let (of_lower, of_upper): (Vec<i64>, Vec<i64>) = (0..100).partition(is_lower);
     assert!(!of_lower.is_empty() && !of_upper.is_empty());
     assert_eq!((lower.offsets(), upper.offsets()), (of_lower, of_upper));
-    // One that pins any of them takes the place of the one that has them, and goes on where it was.
+    // An instance that pins some of these slices takes the place of the one that has them, and resumes at its position.
     lower.consumer.leave().await;
     let mut part = pinned(0, 100);
     let mut late = pinned(600, 700);
@@ -412,7 +412,7 @@ async fn what_a_client_sends_with_its_calls_is_seen_where_they_are_judged() {
     assert_eq!(admin.describe("").await.unwrap().len(), 1);
 }
 
-/// Who may read and not manage changes nothing for other instances, neither by a call nor as an instance.
+/// A client that may read and not manage changes nothing for other instances, neither by a call nor as an instance.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_that_an_instance_keeps_for_all_is_judged_as_a_change_of_its_consumer() {
     let dir = tempfile::tempdir().unwrap();
@@ -528,7 +528,7 @@ async fn what_is_finished_ahead_is_not_sent_again() {
         reader.step().await.unwrap();
     }
     let assignment = reader.assigned.unwrap().0;
-    // Of all that came it has done some, out of order, and goes.
+    // It has done some of the events, out of order, and leaves.
     until("the events came again", || async { reader.consumer.positions().assignment() == Some(assignment) })
         .await;
     while reader.events.len() < 20 {
@@ -594,7 +594,7 @@ async fn the_past_is_read_in_small_pieces_while_another_consumer_is_sent_new_eve
     assert!(first_frame().await > 2 * PIECE_BYTES, "there is no other consumer");
     let mut live = Reader::new(config(serving.address(), "cart"));
     live.read_to(end).await;
-    // A machine that stands still may take the time between both.
+    // A stalled machine may take the time between both.
     let deadline = tokio::time::Instant::now() + DEADLINE;
     for new in 1.. {
         journal.append("key", "a new one").await.unwrap();

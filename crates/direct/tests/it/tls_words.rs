@@ -1,4 +1,4 @@
-//! Words of both ends where there is no TLS: whose certificate is refused, why, and what to do.
+//! Messages of both ends for failed TLS connections: the refused certificate, the reason, and what to do.
 
 use crate::support::log::{log, until_logged};
 use crate::support::tls::refusal_of;
@@ -51,7 +51,7 @@ fn at(serving: &Serving) -> Address {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_is_told_whose_certificate_is_refused_and_what_to_do() {
+async fn a_consumer_learns_whose_certificate_is_refused_and_what_to_do() {
     let _ = log();
     let dir = tempfile::tempdir().unwrap();
     let (own, other) = (Authority::new("own authority"), Authority::new("other authority"));
@@ -76,7 +76,7 @@ async fn a_consumer_is_told_whose_certificate_is_refused_and_what_to_do() {
         let address = || at(&serving).tls(trusted.pem());
         let refused = refusal_of(address()).await;
         assert!(refused.contains("by TLS: ") && refused.contains(words), "{refused}");
-        // A handler is told the same, and the log has it.
+        // A handler gets the same error, and so does the log.
         let mut consumer = Consumer::new(ConsumerConfig::new(address(), "cart", "analytics"));
         let error = consumer.next().await.unwrap_err();
         assert!(matches!(&error, DirectError::Tls { reason, .. } if reason.contains(words)), "{error}");
@@ -85,7 +85,7 @@ async fn a_consumer_is_told_whose_certificate_is_refused_and_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_without_a_certificate_or_with_a_strange_one_is_told_so_at_both_ends() {
+async fn a_consumer_without_a_certificate_or_with_an_unknown_one_is_refused_with_a_reason_at_both_ends() {
     let _ = log();
     let dir = tempfile::tempdir().unwrap();
     let (own, other) = (Authority::new("own authority"), Authority::new("other authority"));
@@ -98,9 +98,9 @@ async fn a_consumer_without_a_certificate_or_with_a_strange_one_is_told_so_at_bo
             "the client has shown no certificate, and the publisher asks for one",
         ),
         (
-            Some(other.issue("stranger", "stranger", None)),
+            Some(other.issue("unknown client", "unknown", None)),
             "the publisher does not trust the authority of this client's certificate: show one of an authority that",
-            "the certificate CN=stranger is refused: its issuer, CN=other authority, is not among the trusted",
+            "the certificate CN=unknown client is refused: its issuer, CN=other authority, is not among the trusted",
         ),
         (
             Some(own.issue("old client", "old", Some(2021))),
@@ -114,10 +114,10 @@ async fn a_consumer_without_a_certificate_or_with_a_strange_one_is_told_so_at_bo
             None => address(),
         };
         let refused = refusal_of(address).await;
-        // The connection may end before what it ended with is read.
-        let is_told = refused.contains(words)
+        // The connection may end before its alert is read.
+        let says_why = refused.contains(words)
             || refused.contains("the publisher may want a certificate of this client, or not accept it");
-        assert!(is_told && !refused.contains("fatal alert"), "{refused}");
+        assert!(says_why && !refused.contains("fatal alert"), "{refused}");
         until_logged(before, &["has ended without a request", logged]).await;
     }
 }

@@ -1,5 +1,5 @@
-//! What comes over a connection that no end of this version sends: frames and actions of a later one, frames that are cut, of
-//! nonsense or too large, other services. What may be is passed over; the rest is refused by name, and in the publisher's log.
+//! Messages that no end of this version sends: frames and actions of a later one, cut, senseless and too large frames, other
+//! services. Unknown ones that are allowed are passed over. The rest is refused with a reason, and logged by the publisher.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use tonic_prost::ProstCodec;
 const SUBSCRIBE: &str = "/mainstem.direct.v1.Publisher/Subscribe";
 const MANAGE: &str = "/mainstem.direct.v1.Publisher/Manage";
 
-/// What a field has that is not known now.
+/// The value of a field that is not known now.
 const LATER: &str = "of a later version";
 
 /// `FromConsumer` of a later version.
@@ -111,7 +111,7 @@ fn open_frame(stream: &str) -> proto::Open {
     }
 }
 
-/// Serves something in the place of a publisher.
+/// Starts a server of another service at a publisher's address.
 async fn serve_instead<S>(service: S) -> SocketAddr
 where
     S: Service<HttpRequest<Body>, Response = HttpResponse<Body>, Error = Infallible> + Clone + Send + 'static,
@@ -159,7 +159,7 @@ impl tonic::server::StreamingService<FromConsumer> for Subscribed {
     fn call(&mut self, request: Request<Streaming<FromConsumer>>) -> Self::Future {
         let (frames, inbound) = (std::mem::take(&mut self.0), request.into_inner());
         let said = stream::iter(frames).map(Ok::<_, Status>).chain(stream::pending()).map(move |frame| {
-            // What the instance says is heard by no one, for as long as this lasts.
+            // The frames of the instance are never read, as long as this lasts.
             let _ = &inbound;
             frame
         });
@@ -185,7 +185,7 @@ impl Service<HttpRequest<Body>> for AnotherService {
     }
 }
 
-/// Why a consumer cannot go on.
+/// The error of a consumer that cannot continue.
 async fn error_of(at: SocketAddr) -> DirectError {
     let mut consumer = Consumer::new(config(at, "cart"));
     loop {
@@ -209,7 +209,7 @@ async fn a_publisher_passes_over_frames_of_a_later_version() {
     let mut inbound =
         subscribe(serving.address(), vec![opens, later.clone(), filters, later.clone()]).await.unwrap();
     let (mut is_answered, mut next_offset) = (false, 0);
-    // The frame behind the one that is not known is answered, and events come.
+    // The frame behind the unknown one is answered, and events come.
     while !is_answered || next_offset == 0 {
         match next(&mut inbound).await.unwrap() {
             from_publisher::Frame::FilteredFrom(_) => is_answered = true,
@@ -260,14 +260,14 @@ async fn an_action_of_a_later_version_is_refused_and_logged() {
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("a later version of the protocol"), "{refused:?}");
     until_logged(0, &["Manage by 127.0.0.1:", "\"managed\"", "\"analytics\"", "a later version"]).await;
-    // It has changed nothing.
+    // The unknown action has changed nothing.
     journal.append("key", "another").await.unwrap();
     reader.read(2).await;
     assert_eq!(reader.others, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_service_at_either_end_is_told_apart() {
+async fn another_service_at_either_end_is_recognized() {
     let _ = log();
     let address = serve_instead(AnotherService).await;
     let error = error_of(address).await;
@@ -339,7 +339,7 @@ async fn a_frame_that_is_cut_ends_its_call_and_is_logged() {
         header(&[0x0f, 0x10], "application/grpc"),
         header(b"\x00\x02te", "trailers"),
     ];
-    // It is to have 100 bytes, and ends behind 10.
+    // The message has a length of 100 bytes, and ends after 10.
     let cut = [&[0, 0, 0, 0, 100][..], &[0; 10]].concat();
     let mut socket = TcpStream::connect(serving.address()).await.unwrap();
     socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
@@ -348,10 +348,11 @@ async fn a_frame_that_is_cut_ends_its_call_and_is_logged() {
     }
     let peer = format!("Subscribe by {} ", socket.local_addr().unwrap());
     until_logged(0, &[&peer, "is refused", "Unexpected EOF"]).await;
-    // The answer is there before the connection ends.
+    // The answer comes before the connection ends.
     assert!(socket.read(&mut [0; 16]).await.unwrap() > 0);
     journal.append("key", "value").await.unwrap();
     let mut consumer = Consumer::new(config(serving.address(), "cut"));
-    let first = tokio::time::timeout(support::DEADLINE, consumer.next()).await.expect("it goes on").unwrap();
+    let first =
+        tokio::time::timeout(support::DEADLINE, consumer.next()).await.expect("events follow").unwrap();
     assert!(matches!(first, ConsumerEvent::Assigned { .. }), "{first:?}");
 }

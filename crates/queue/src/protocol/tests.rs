@@ -1,4 +1,4 @@
-//! The protocol in all orders that its threads may run in, and with all that the memory model lets them see (loom).
+//! The protocol in all orders of its threads, and with all effects that the memory model allows (loom).
 
 #![allow(unsafe_code, reason = "loom looks at each access to a cell")]
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
@@ -50,9 +50,8 @@ loom::lazy_static! {
     static ref APPENDER: Registered = Registered::default();
 }
 
-/// A thread that appends without fences, and the fences that the kernel runs on it for others ([`Memory::fence_appenders`]): at those of
-/// its instructions where it looks for them ([`Memory::keep_order`]). That one is run where it is in no other order with the thread's
-/// accesses is what the mutex adds.
+/// A thread that appends without fences, and the fences that the kernel runs on it for others ([`Memory::fence_appenders`]). They run
+/// where the thread looks for them ([`Memory::keep_order`]). The mutex makes that equal to any other order with the thread's accesses.
 #[derive(Default)]
 struct Registered {
     state: Mutex<Fences>,
@@ -98,7 +97,7 @@ impl Registered {
     }
 }
 
-/// The model. Whether time passes: without it a wake-up that is lost is a deadlock, with it every sleep may end at once.
+/// The model. If no time passes, a lost wake-up is a deadlock. If time passes, every sleep may end at once.
 enum Model<const TIME_PASSES: bool> {}
 
 impl<const TIME_PASSES: bool> Memory for Model<TIME_PASSES> {
@@ -112,7 +111,7 @@ impl<const TIME_PASSES: bool> Memory for Model<TIME_PASSES> {
     }
 
     fn store_and_fence(word: &AtomicI64, value: i64) {
-        // Loom knows no order of all accesses, only of fences.
+        // Loom has no total order of accesses, only of fences.
         word.store(value, Release);
         fence(SeqCst);
     }
@@ -138,7 +137,7 @@ impl<const TIME_PASSES: bool> Memory for Model<TIME_PASSES> {
             thread::yield_now();
             return false;
         }
-        // The kernel looks and sleeps in one, as far as those who wake can tell.
+        // The kernel looks and sleeps in one step, as far as wakers can tell.
         let queue = word.queue.lock().unwrap();
         if word.word.load(Acquire) == seen {
             drop(word.woken.wait(queue).unwrap());
@@ -158,7 +157,7 @@ impl<const TIME_PASSES: bool> Memory for Model<TIME_PASSES> {
 type Timeless = Model<false>;
 type Timed = Model<true>;
 
-/// Tries all orders with so many preemptions at most; `LOOM_MAX_PREEMPTIONS` asks for more.
+/// Tries all orders with at most so many preemptions; `LOOM_MAX_PREEMPTIONS` sets more.
 fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
@@ -187,7 +186,7 @@ impl Words {
         wake::<Timeless>(&self.sleepers, &self.readers, &self.broker);
     }
 
-    /// The same of a registered appender. The kernel may interrupt it before, within and after it.
+    /// The same for a registered appender. The kernel may interrupt it before, within and after it.
     fn publish_unfenced(&self, bytes: u32, next_offset: i64) {
         Timeless::keep_order();
         publish_unfenced::<Timeless>(&self.end, &self.next, End { roll: 0, bytes }, next_offset);
@@ -328,7 +327,7 @@ fn readers_and_a_broker_that_sleep_are_all_woken() {
     });
 }
 
-/// Adds one to what the lock keeps.
+/// Adds one to the counter that the lock protects.
 fn add_one(count: &UnsafeCell<u32>) {
     count.with_mut(|count| {
         // SAFETY: loom fails the test if any other thread has it at the same time.
@@ -386,13 +385,13 @@ fn one_of_those_who_wait_takes_the_lock_from_the_dead_and_knows_it() {
             }
             add_one(count);
             release::<Timed>(&words.lock);
-            had == Acquired::FromTheDead
+            had == Acquired::FromDeadHolder
         };
         let waiting = Arc::clone(&shared);
         let waiter = thread::spawn(move || run(&waiting, 2));
         let took = [run(&shared, 3), waiter.join().unwrap()];
         if holder.join().unwrap() && shared.0.lock.load(Relaxed) == 0 {
-            // If it had it last, it has it still.
+            // A thread that had it last still has it.
             assert_eq!(took.iter().filter(|took| **took).count(), 1);
         } else {
             assert_eq!(took, [false, false]);

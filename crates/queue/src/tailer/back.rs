@@ -1,4 +1,5 @@
-//! Reading backwards. Neither batches nor records say where the one before begins: what a walk has passed is remembered.
+//! Reads backwards. Neither batches nor records say where the one before begins, so the places that a walk has passed
+//! are remembered.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -8,7 +9,7 @@ use crate::error::Result;
 use crate::map::PIECE_BYTES;
 use crate::segment;
 
-/// Entries of an index that are read at once: 2 MiB of batches.
+/// Entries of an index in one read: 2 MiB of batches.
 const ENTRIES: usize = 512;
 
 /// Places before the position of a tailer.
@@ -22,7 +23,7 @@ pub(super) struct Back {
 }
 
 impl Back {
-    /// Forgets all of it: the tailer goes elsewhere.
+    /// Forgets all places: the tailer has moved.
     pub(super) fn clear(&mut self) {
         self.entries = Entries::default();
         self.trail.batches.clear();
@@ -30,24 +31,25 @@ impl Back {
         self.left_segment();
     }
 
-    /// Another segment is mapped, of which nothing is resident.
+    /// Notes that another segment is mapped, of which nothing is resident.
     pub(super) fn left_segment(&mut self) {
         self.forgotten_from = 0;
     }
 }
 
-/// Entries of an index in a row, of one segment.
+/// Consecutive entries of a segment's index.
 #[derive(Debug, Default)]
 struct Entries {
     segment: i64,
     /// Offset and position, ascending.
     entries: Vec<(i64, usize)>,
-    /// They are all that there are up to this offset, but for those before the first one.
+    /// All entries up to this offset are here, except those before the first one.
     until: i64,
 }
 
 impl Entries {
-    /// The position of the last entry at or before an offset; `None` if it is none of these. Entries behind it are forgotten.
+    /// Returns the position of the last entry at or before an offset; `None` if these entries do not cover it. Forgets later
+    /// ones.
     fn find(&mut self, segment: i64, offset: i64) -> Option<usize> {
         if self.segment != segment || offset > self.until {
             return None;
@@ -63,7 +65,7 @@ impl Entries {
     }
 }
 
-/// Batches in a row, of one segment.
+/// Consecutive batches of a segment.
 #[derive(Debug, Default)]
 struct Trail {
     segment: i64,
@@ -74,7 +76,7 @@ struct Trail {
 }
 
 impl Trail {
-    /// The position of the batch that has an offset; `None` if it is none of these. Batches behind it are forgotten.
+    /// Returns the position of the batch with an offset; `None` if it is none of these. Forgets later ones.
     fn find(&mut self, segment: i64, offset: i64) -> Option<usize> {
         if self.segment != segment || offset >= self.end {
             return None;
@@ -91,10 +93,10 @@ impl Trail {
 }
 
 impl Tailer {
-    /// The message before the position, which becomes the position; `None` at the first one that is there. A position behind the end of
-    /// what may be read counts as that end.
+    /// Returns the message before the position, and moves there; `None` at the first message of the queue. A position beyond the
+    /// readable end counts as that end.
     ///
-    /// It costs about what [`Tailer::read_message`] does; one that turns back in the midst of a large batch passes over it once.
+    /// It costs about as much as [`Tailer::read_message`]. A change of direction within a large batch walks over the batch once.
     ///
     /// # Errors
     /// As [`Tailer::read`]; the position stays.
@@ -129,8 +131,8 @@ impl Tailer {
         self.control().log_start().load(Acquire)
     }
 
-    /// Has the batch at hand that holds the last message at or before an offset. Batches without one are passed over: those of control
-    /// records, and those that begin with a gap.
+    /// Opens the batch with the last message at or before an offset. Batches without one are passed over: those of control records,
+    /// and those that begin with a gap.
     fn find_last_until(&mut self, mut target: i64) -> Result<Option<Place>> {
         while target >= self.log_start() {
             if self.batch.is_none() || !self.covered.contains(&target) {
@@ -151,7 +153,7 @@ impl Tailer {
         back.places.last_until(target, at, open, &segment.map).map_err(|reason| self.damaged(reason))
     }
 
-    /// Opens the batch that covers an offset; there is none at hand then if it is one of control records.
+    /// Opens the batch that covers an offset; none if it is one of control records.
     fn open_batch_of(&mut self, target: i64) -> Result<()> {
         self.batch = None;
         self.next = target;
@@ -172,7 +174,7 @@ impl Tailer {
         Ok(())
     }
 
-    /// The position of the batch that has an offset of the segment at hand.
+    /// Returns the position of the batch with an offset, in the segment that is open here.
     fn find_on_trail(&mut self, target: i64) -> Result<usize> {
         let base = self.segment.as_ref().map_or(0, |segment| segment.base);
         match self.back.trail.find(base, target) {
@@ -211,7 +213,7 @@ impl Tailer {
         Ok(position)
     }
 
-    /// Pages that were read long ago need not be resident: those far behind what is read now.
+    /// Gives back pages that were read long ago: those far behind the present place.
     fn give_back_behind(&mut self, start: usize, end: usize) {
         let resident = self.inner.options.resident_bytes;
         if start < self.forgotten_to {

@@ -1,8 +1,8 @@
 //! Places of the records of one batch, so that it can be read backwards: records have no pointer to the one before.
 //!
-//! A walk over the batch notes where each [`CHUNK`]-th record begins, and what lies between in a window of at most two chunks. The
-//! window moves by a chunk, which is walked once more for that: each record of a batch that is read backwards is decoded twice at most,
-//! and there is a chunk to be read before the window moves the other way.
+//! A walk over the batch notes the place of each [`CHUNK`]-th record, and the places in between in a window of at most two chunks. The
+//! window moves by a chunk, which is walked over once more for that. So each record of a batch that is read backwards is decoded at
+//! most twice, and there is a chunk left to read before the window moves the other way.
 
 use std::collections::VecDeque;
 
@@ -11,10 +11,10 @@ use mainstem_records::RecordCursor;
 use super::OpenBatch;
 use crate::map::Map;
 
-/// Records that are walked at once. The notes of where chunks begin have 16 bytes for as many records, which have 7 bytes or more
-/// each: a 400th of the batch at most.
+/// Records in a step of the walk. The note of a chunk has 16 bytes for so many records of at least 7 bytes each: a 400th of the
+/// batch at most.
 pub(super) const CHUNK: usize = 1024;
-/// The window has 32 bytes a record: 64 KiB at most.
+/// The size of the window in records of 32 bytes: 64 KiB at most.
 const WINDOW: usize = 2 * CHUNK;
 
 /// The place of a record.
@@ -22,7 +22,7 @@ const WINDOW: usize = 2 * CHUNK;
 pub(super) struct Place {
     pub(super) offset: i64,
     pub(super) timestamp: i64,
-    /// It reads this record next.
+    /// The cursor at this record.
     pub(super) cursor: RecordCursor,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Forgets all of it. Memory stays.
+    /// Forgets all places. The memory is kept.
     pub(super) fn clear(&mut self) {
         self.of = None;
         self.chunks.clear();
@@ -50,7 +50,7 @@ impl Places {
         self.end = RecordCursor::default();
     }
 
-    /// The place of the last record at or before an offset; `None` if the batch has none.
+    /// Returns the place of the last record at or before an offset; `None` if the batch has none.
     ///
     /// # Errors
     /// If the bytes are no records, or their offsets do not rise.
@@ -73,7 +73,7 @@ impl Places {
         Ok(behind.checked_sub(1).map(|at| self.window[at]))
     }
 
-    /// Takes the record behind the window into it; false if there is none.
+    /// Moves the record behind the window into it; false if there is none.
     fn go_on(&mut self, batch: &mut OpenBatch, map: &Map) -> Result<bool, String> {
         batch.cursor = self.end;
         if !batch.has_more() {
@@ -96,7 +96,7 @@ impl Places {
         Ok(true)
     }
 
-    /// Takes the chunk before the window into it.
+    /// Moves the chunk before the window into it.
     fn go_back(&mut self, batch: &mut OpenBatch, map: &Map) -> Result<(), String> {
         let first = self.window.front().map_or(0, |place| place.cursor.index() as usize);
         batch.cursor = self.chunks[first / CHUNK - 1];
@@ -110,7 +110,7 @@ impl Places {
     }
 }
 
-/// The place of the record at the cursor, which moves behind it.
+/// Returns the place of the record at the cursor, and moves the cursor behind it.
 fn place(batch: &mut OpenBatch, map: &Map) -> Result<Place, String> {
     let cursor = batch.cursor;
     let record = batch.take(map)?;

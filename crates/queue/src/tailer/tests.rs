@@ -63,7 +63,7 @@ fn one_that_turns_round_and_round_does_no_more() {
             }
             steps += 5;
         }
-        // At the end, where a reader finds nothing again and again.
+        // At the end, where a reader finds nothing in each look.
         while reader.read().unwrap().is_some() {
             steps += 1;
         }

@@ -1,4 +1,4 @@
-//! Reading backwards, mixed with everything else that moves a tailer.
+//! Backward reads, mixed with all other moves of a tailer.
 
 use std::fs;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use mainstem_records::{BatchBuilder, BatchOptions, Compression};
 
 use crate::queue::{Dice, resident};
 
-/// More than are remembered of one batch at a time.
+/// More records than the window has of one batch.
 const MANY: u64 = 5_000;
 
 /// A queue of a broker's batches, and the messages in it.
@@ -190,7 +190,7 @@ fn any_mix_of_steps_finds_what_a_vector_finds() {
             check_forth(&mut forwards, Some((*offset, value)));
         }
         check_forth(&mut forwards, None);
-        // What was compacted away at the end is not waited for.
+        // Records at the end that compaction has removed are not waited for.
         assert!(!forwards.wait(Wait::Yield, Some(std::time::Duration::ZERO)));
         (0..4).for_each(|_| walk(&model, &queue, dice));
     }
@@ -215,7 +215,7 @@ fn the_first_message_is_the_one_that_retention_has_left() {
     let queue = tens(dir.path(), 0..20_000);
     assert!(queue.segments().unwrap().len() > 3);
     let delete_before = |offset| queue.appender().unwrap().try_lock().unwrap().unwrap().delete_before(offset);
-    // Within a batch that is at hand; within one that is not; and where segments go that were read before.
+    // Within the open batch; within another one; and in a segment that retention deletes after a read.
     for (from, start) in [(57, 53), (157, 123), (19_995, 10_001)] {
         let mut reader = queue.reader(Start::Offset(from)).unwrap();
         assert_eq!(reader.read_back().unwrap().unwrap().offset(), from - 1);
@@ -257,7 +257,7 @@ fn a_named_tailer_keeps_what_it_has_gone_back_to() {
     }
     assert!(tailer.read_back().unwrap().is_none());
     assert_eq!(position(), 0);
-    // A message that was read again is done when the next one is asked for.
+    // A message that was read again is done with the next read.
     assert_eq!(tailer.read().unwrap().unwrap().offset, 0);
     assert_eq!(position(), 0);
     assert_eq!(tailer.read().unwrap().unwrap().offset, 1);
@@ -271,7 +271,7 @@ fn messages_are_read_back_while_others_come() {
     let mut reader = queue.reader(Start::Earliest).unwrap();
     for number in 0..2_000_i64 {
         queue.append([3; 200]).unwrap();
-        // Always from the end of a segment that is being written, and is closed now and then.
+        // Always from the end of an open segment, which is closed now and then.
         assert_eq!(reader.read().unwrap().unwrap().offset, number);
         assert!(reader.read().unwrap().is_none());
         for offset in (number - 2..=number).rev().filter(|offset| *offset >= 0) {
@@ -284,7 +284,7 @@ fn messages_are_read_back_while_others_come() {
 }
 
 #[test]
-fn damage_is_told_and_the_position_stays() {
+fn damage_is_reported_and_the_position_stays() {
     let mut model = Model::new();
     model.batch(BatchOptions::default(), &[0, 1], 1);
     let damaged = model.log.len();

@@ -1,6 +1,6 @@
 //! A queue between processes that are killed, stopped and forked at any instruction.
 //!
-//! Each child is this test program again, with `QUEUE_CHILD` set to what it is to do.
+//! Each child is this test program again, with its task in `QUEUE_CHILD`.
 #![allow(unsafe_code, reason = "fork and kill")]
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use mainstem_queue::{Appender, Options, Queue, QueueError, Start, Wait, verify};
 use mainstem_records::{Batch, BatchBuilder, BatchOptions};
 use mainstem_testkit::figure;
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 
 /// Depth asks for more by it; see CONTRIBUTING.md.
 fn kills() -> u32 {
@@ -29,7 +29,7 @@ fn open(directory: &Path) -> Queue {
     Options::new()
         .segment_bytes(1)
         .retention_bytes(64 << 20)
-        .writer_patience(Some(PATIENCE))
+        .lock_timeout(Some(TIMEOUT))
         .open(directory)
         .unwrap()
 }
@@ -39,10 +39,10 @@ fn child(what: &str, directory: &Path, name: &str) -> Child {
     spawn(&mut Command::new(env::current_exe().unwrap()), what, directory, name)
 }
 
-/// A command that runs another one in namespaces of its own; `None` where this machine does not let us, which under `CI=true` is an
+/// A command that runs another one in namespaces of its own; `None` if this machine does not allow it, which under `CI=true` is an
 /// error.
 fn unshare(namespaces: &[&str]) -> Option<Command> {
-    // As root, or as one who is root in a namespace.
+    // As root, or as root in a user namespace.
     let found = [&[][..], &["--user", "--map-root-user"]].into_iter().find_map(|user| {
         let command = || {
             let mut command = Command::new("unshare");
@@ -127,7 +127,7 @@ fn the_child() {
     }
 }
 
-/// Appends numbers, and says each when it is in the queue.
+/// Appends numbers, and prints each when it is in the queue.
 fn append_for_ever(directory: &Path, name: &str) {
     let queue = open(directory);
     append_numbers(queue.appender().unwrap(), name);
@@ -159,7 +159,7 @@ fn append_numbers(mut appender: Appender, name: &str) {
     }
 }
 
-/// What a killed child said last, of the numbers that it appended.
+/// The last number that a killed child has reported.
 fn last_said(mut child: Child) -> Option<u64> {
     let mut rest = Vec::new();
     child.stdout.as_mut().unwrap().read_to_end(&mut rest).unwrap();
@@ -190,7 +190,7 @@ fn writers_that_are_killed_at_any_instruction_lose_and_hold_up_nothing() {
     let mut steady = child("append", dir.path(), "steady");
     wait_for(&mut steady, "begin");
     let mut output = steady.stdout.take().unwrap();
-    // What is said is read, or the writer would stop at a full pipe.
+    // The output is read, as the writer would stop at a full pipe.
     let said = thread::spawn(move || {
         let mut all = 0;
         let mut buffer = [0; 4096];
@@ -206,11 +206,11 @@ fn writers_that_are_killed_at_any_instruction_lose_and_hold_up_nothing() {
         thread::sleep(Duration::from_micros(u64::from(round * 7919 % 6_000)));
         signal(&killed, libc::SIGKILL);
         let last = last_said(killed);
-        // The others go on at once.
+        // The others continue at once.
         let before = queue.ends().next;
         let begin = Instant::now();
         while queue.ends().next < before + 3 {
-            assert!(begin.elapsed() < PATIENCE, "round {round}: no process appends any more");
+            assert!(begin.elapsed() < TIMEOUT, "round {round}: no process appends any more");
             thread::yield_now();
         }
         read_to = check(&queue, read_to, &mut counts);
@@ -225,7 +225,7 @@ fn writers_that_are_killed_at_any_instruction_lose_and_hold_up_nothing() {
     let said = said.join().unwrap();
     read_to = check(&queue, read_to, &mut counts);
     assert!(counts["steady"] >= said && said > 0, "{} of {said}", counts["steady"]);
-    // And who comes later finds all of it.
+    // A process that comes later finds all of it.
     assert_eq!(open(dir.path()).append("later").unwrap(), read_to);
     let found = verify(dir.path()).unwrap();
     assert!(found.is_sound(), "{:?}", found.all_faults().collect::<Vec<_>>());
@@ -253,7 +253,8 @@ fn an_exclusive_writer_that_is_killed_leaves_what_it_has_said_and_nothing_in_the
     assert!(found.is_sound(), "{:?}", found.all_faults().collect::<Vec<_>>());
 }
 
-/// Forks a process of one thread, which may but read, write and end from then on: it appends and reads. Says how it ended.
+/// Forks a process of one thread, which may only read, write and exit from then on: it appends and reads. Returns how it
+/// ended.
 fn append_and_read_sealed(directory: &Path) {
     // SAFETY: the child has this thread alone, which holds no lock of another one.
     let pid = match unsafe { libc::fork() } {
@@ -261,7 +262,7 @@ fn append_and_read_sealed(directory: &Path) {
         pid => pid,
     };
     let mut status = 0;
-    // SAFETY: the process is this one's child.
+    // SAFETY: the process is a child of this one.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     say(&format!("ended {status}"));
 }
@@ -281,12 +282,12 @@ fn append_and_read_without_system_calls(directory: &Path) -> ! {
             }
         }
     };
-    // The first message has pages made present, the first 64 KiB of them.
+    // The first message makes the first 64 KiB of pages present.
     append_and_read(1);
-    // SAFETY: from here on this thread makes other calls at the cost of its life.
+    // SAFETY: from here on any other system call kills this thread.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) }, 0);
     append_and_read(300);
-    // SAFETY: it ends here, without what the program would do at its end.
+    // SAFETY: the process ends here, without the program's own exit code.
     unsafe { libc::syscall(libc::SYS_exit, 0) };
     unreachable!("it has ended")
 }
@@ -303,7 +304,7 @@ fn appends_and_reads_make_no_system_call_while_no_reader_sleeps() {
     }
 }
 
-/// Refuses `membarrier` to this process from here on, as the profiles of containers may.
+/// Refuses `membarrier` to this process from here on, as container profiles may.
 fn refuse_membarrier() {
     let statement = |code: u32, jump: [u8; 2], k: u32| libc::sock_filter {
         code: code as u16,
@@ -347,7 +348,7 @@ fn sleep_without_membarrier(directory: &Path) {
     answer_each(directory, 500);
 }
 
-/// Without a wake-up a reader looks again after 100 ms: it has all answers all the same, and how many came as late is a figure.
+/// Without a wake-up a reader looks again after 100 ms. It gets all answers all the same; the number of late ones is bounded.
 #[test]
 fn readers_that_the_kernel_gives_no_fences_are_woken_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -363,7 +364,7 @@ fn readers_that_the_kernel_gives_no_fences_are_woken_too() {
     wait_for(&mut answering, "refused");
     let mut late = 0;
     for number in 0..500_u32 {
-        // So that it sleeps, looks, or is about to.
+        // The writer meets a reader that sleeps, looks, or is about to.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_micros(u64::from(number % 50)) {
             std::hint::spin_loop();
@@ -375,12 +376,12 @@ fn readers_that_the_kernel_gives_no_fences_are_woken_too() {
     }
     assert!(answering.wait().unwrap().success());
     assert_eq!(fences_wanted("to"), 1);
-    // Without wake-ups most of them are.
+    // Without wake-ups most answers would be late.
     assert!(late < 250, "{late} of 500 answers are late");
     figure("one_and_late_answers", f64::from(1 + late));
 }
 
-/// Reads as one who may not write, and says what.
+/// Reads as a user that may not write, and prints what it reads.
 fn read_as_another_user(directory: &Path) {
     // SAFETY: this process has no thread that would stay another user.
     if unsafe { libc::geteuid() } == 0 {
@@ -411,13 +412,13 @@ fn a_process_without_write_permission_reads_what_others_append() {
     for number in 0..1_000 {
         queue.append(format!("{number} {}", "z".repeat(100))).unwrap();
     }
-    // Segments that were made meanwhile may be read too, as the mask of this process says.
+    // Segments that were made meanwhile can be read too, under the umask of this process.
     wait_for(&mut reader, "read 999 ");
     reader.kill().unwrap();
     reader.wait().unwrap();
 }
 
-/// Takes the writer lock, says so, and keeps it.
+/// Takes the writer lock, reports that, and keeps it.
 fn hold_the_lock(directory: &Path) {
     let queue = open(directory);
     let mut appender = queue.appender().unwrap();
@@ -434,7 +435,7 @@ fn hold_the_lock(directory: &Path) {
 #[test]
 fn a_stopped_holder_holds_up_appends_alone_and_a_dead_one_none() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options::new().segment_bytes(1).writer_patience(Some(Duration::ZERO));
+    let options = Options::new().segment_bytes(1).lock_timeout(Some(Duration::ZERO));
     let queue = options.open(dir.path()).unwrap();
     queue.append("before").unwrap();
     let mut holder = child("hold", dir.path(), "");
@@ -453,17 +454,17 @@ fn a_stopped_holder_holds_up_appends_alone_and_a_dead_one_none() {
     holder.kill().unwrap();
     holder.wait().unwrap();
 
-    // One look shows that it is dead: who waits has no patience for another.
+    // One check shows that the holder is dead: a waiter with a timeout of zero makes no second one.
     let mut holder = child("hold", dir.path(), "");
     wait_for(&mut holder, "holding");
     holder.kill().unwrap();
     holder.wait().unwrap();
     assert_eq!(queue.append("after its death").unwrap(), 3);
-    assert!(reader.wait(Wait::Sleep, Some(PATIENCE)));
+    assert!(reader.wait(Wait::Sleep, Some(TIMEOUT)));
     assert_eq!(reader.by_ref().last().unwrap().unwrap().value(), b"after its death");
 }
 
-/// Forks while it holds the lock, and dies; the child lives on with all that it inherited.
+/// Forks while it holds the lock, and dies. The child lives on with everything that it inherited.
 fn fork_with_the_lock(directory: &Path) {
     let queue = open(directory);
     let mut appender = queue.appender().unwrap();
@@ -473,7 +474,8 @@ fn fork_with_the_lock(directory: &Path) {
     match unsafe { libc::fork() } {
         0 => {
             std::mem::forget(reservation);
-            // The parent's death is noticed although its child has its open files. Its own append comes behind that of another.
+            // The parent's death is noticed although its child has its open files. Its own append comes after another
+            // process's.
             let _ = io::stdin().read(&mut [0]);
             let appended = queue.append("of the child").unwrap();
             say(&format!("child {appended}"));
@@ -506,11 +508,11 @@ fn the_death_of_a_parent_with_the_lock_is_noticed_by_its_child_and_by_others() {
     assert_eq!(read, [&b"of the parent"[..], b"of another", b"of the child"]);
 }
 
-/// Cannot append while another one has the lock, and can when that is dead.
+/// Cannot append while another process has the lock, and can once that is dead.
 fn wait_for_the_lock(directory: &Path) {
     let queue = Options::new()
         .segment_bytes(1)
-        .writer_patience(Some(Duration::from_millis(50)))
+        .lock_timeout(Some(Duration::from_millis(50)))
         .open(directory)
         .unwrap();
     match queue.append("no") {
@@ -523,8 +525,8 @@ fn wait_for_the_lock(directory: &Path) {
     let begin = Instant::now();
     let appended = loop {
         match queue.append("yes") {
-            // The killed one has not ended yet.
-            Err(QueueError::WriterBlocked { .. }) if begin.elapsed() < PATIENCE => {}
+            // The killed process has not ended yet.
+            Err(QueueError::WriterBlocked { .. }) if begin.elapsed() < TIMEOUT => {}
             appended => break appended.unwrap(),
         }
     };
@@ -545,7 +547,7 @@ fn processes_of_one_pid_in_two_namespaces_are_distinguished() {
     wait_for(&mut holder, "holding");
     let mut waiter = spawn(unshare_other.arg(&program), "wait", dir.path(), "");
     assert_eq!(wait_for(&mut waiter, "blocked by "), "1, being 1");
-    // Its end would have it go on.
+    // Closing it would make the holder continue.
     let _stdin = holder.stdin.take();
     holder.kill().unwrap();
     holder.wait().unwrap();
@@ -554,7 +556,7 @@ fn processes_of_one_pid_in_two_namespaces_are_distinguished() {
     waiter.wait().unwrap();
 }
 
-/// Holds what a process holds that opens the queue.
+/// Holds the locks of a process that opens the queue.
 fn stop_while_opening(directory: &Path) {
     let control = fs::File::options().read(true).write(true).open(directory.join("queue.control")).unwrap();
     let mut lock = libc::flock {
@@ -584,12 +586,12 @@ fn one_that_is_stopped_while_it_opens_the_queue_holds_up_no_one() {
         assert_eq!(read_only.reader(Start::Earliest).unwrap().by_ref().count(), 1);
         done.send(open(&path).append("after").unwrap()).unwrap();
     });
-    assert_eq!(opened.recv_timeout(PATIENCE), Ok(1));
+    assert_eq!(opened.recv_timeout(TIMEOUT), Ok(1));
     opening.kill().unwrap();
     opening.wait().unwrap();
 }
 
-/// Appends until there is no space, and again when there is some.
+/// Appends until the disk is full, and again when there is space.
 fn fill_the_disk(directory: &Path) {
     let ballast = directory.join("ballast");
     std::fs::write(&ballast, vec![1; 200 << 10]).unwrap();
@@ -634,7 +636,7 @@ fn a_full_disk_is_an_error_before_anything_is_written() {
     assert!(filler.wait().unwrap().success());
 }
 
-/// Has this process be short of something: what would take more than `most` of it fails until the limit that was there is back.
+/// Runs with a lower limit of a resource, at which further use fails; then restores the limit.
 fn with_at_most<T>(resource: libc::__rlimit_resource_t, most: u64, run: impl FnOnce() -> T) -> T {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the calls read and write one structure of their type.
@@ -648,12 +650,12 @@ fn with_at_most<T>(resource: libc::__rlimit_resource_t, most: u64, run: impl FnO
     }
 }
 
-/// Standard input, output and error have the first three, so that no file can be opened.
+/// Standard input, output and error have the first three descriptors, so no file can be opened.
 fn without_descriptors<T>(run: impl FnOnce() -> T) -> T {
     with_at_most(libc::RLIMIT_NOFILE, 3, run)
 }
 
-/// A tenth of a segment of [`LARGE`] can be mapped and no more.
+/// Only a tenth of a segment of [`LARGE`] can be mapped.
 fn without_memory<T>(run: impl FnOnce() -> T) -> T {
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
@@ -662,7 +664,7 @@ fn without_memory<T>(run: impl FnOnce() -> T) -> T {
     with_at_most(libc::RLIMIT_AS, pages * page + LARGE / 10, run)
 }
 
-/// The size of a segment that two values of [`TWO_THIRDS`] do not fit.
+/// The size of a segment that cannot hold two values of [`TWO_THIRDS`].
 const LARGE: u64 = 32 << 20;
 const TWO_THIRDS: usize = 20 << 20;
 
@@ -697,7 +699,7 @@ fn sync_without_descriptors(directory: &Path) {
     assert_eq!(queue.ends().synced, 1);
 }
 
-/// A segment that cannot be followed by another one takes what fits it, from this process and others.
+/// If the next segment cannot be made, the open one takes messages that fit, from this process and others.
 fn roll_without_memory(directory: &Path) {
     let queue = Options::new().segment_bytes(LARGE).open(directory).unwrap();
     let large = vec![7; TWO_THIRDS];
@@ -715,7 +717,7 @@ fn roll_without_memory(directory: &Path) {
     assert_eq!(lengths(directory), [TWO_THIRDS, 2, 20_000, 30_000, TWO_THIRDS]);
 }
 
-/// The same where the files of the next segment are there already.
+/// The same with prepared files of the next segment.
 fn roll_without_descriptors(directory: &Path) {
     let queue = Options::new().segment_bytes(LARGE).open(directory).unwrap();
     let large = vec![7; TWO_THIRDS];
@@ -732,7 +734,7 @@ fn roll_without_descriptors(directory: &Path) {
     assert_eq!(lengths(directory), [TWO_THIRDS, 20_000, TWO_THIRDS]);
 }
 
-/// Runs a child in a directory of its own, which is to find what it expects.
+/// Runs a child in a directory of its own, and expects it to succeed.
 fn passes(what: &str) {
     let dir = tempfile::tempdir().unwrap();
     let status = child(what, dir.path(), "").wait().unwrap();
@@ -777,7 +779,7 @@ fn cut(file: &Path) {
     fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap();
 }
 
-/// Serves queues of which other processes cut files.
+/// Serves queues whose files other processes cut.
 fn serve_what_is_cut(directory: &Path) {
     let served = |name: &str| Queue::open(directory.join(name)).unwrap().serve().unwrap();
     let (sound, log, index, control) = (served("sound"), served("log"), served("index"), served("control"));
@@ -799,7 +801,7 @@ fn serve_what_is_cut(directory: &Path) {
         let error = append_batch(of_control, &large).unwrap_err();
         assert!(matches!(&error, QueueError::Cut { path } if path.ends_with("queue.control")), "{error}");
     }
-    // It finds that when it writes an entry.
+    // It finds the cut when it writes an index entry.
     let refused = (0..10).find_map(|_| append_batch(of_index, &large).err()).unwrap();
     assert!(
         matches!(&refused, QueueError::Cut { path } if path.ends_with("00000000000000000000.index")),
@@ -807,13 +809,13 @@ fn serve_what_is_cut(directory: &Path) {
     );
     assert!(control.check_whole().is_err() && log.check_whole().is_ok() && sound.check_whole().is_ok());
     assert_eq!(log.queue().ends().next, 1);
-    // What is in memory of the cut one is read by nobody as if it were there.
+    // The zeros in place of the cut file are not read as messages.
     assert!(log.queue().reader(Start::Earliest).unwrap().read().is_err());
     assert_eq!(append_batch(of_sound, &large).unwrap(), 1);
     assert_eq!(lengths(&directory.join("sound")), [6, 5_000]);
 }
 
-/// A file that is not a queue's is mapped, and cut.
+/// Maps a file that is not a queue's, and cuts it.
 fn fault_elsewhere(directory: &Path) {
     let _serving = Queue::open(directory.join("queue")).unwrap().serve().unwrap();
     let path = directory.join("other");

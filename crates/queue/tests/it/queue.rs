@@ -1,4 +1,4 @@
-//! A queue as one process sees it.
+//! A queue in one process.
 
 use std::fs;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use mainstem_queue::{Header, Options, Queue, QueueError, Start, Tailer, Wait, plan_repair, repair, verify};
 use mainstem_records::Batch;
 
-use crate::{PATIENCE, Tid};
+use crate::{TIMEOUT, Tid};
 
 struct Dir(tempfile::TempDir);
 
@@ -24,7 +24,7 @@ impl Dir {
         self.0.path().join("q")
     }
 
-    /// With the smallest segments.
+    /// Opens it with the smallest segments.
     fn small(&self) -> Queue {
         Options::new().segment_bytes(1).open(self.path()).unwrap()
     }
@@ -49,7 +49,7 @@ fn segments(directory: &Path) -> Vec<i64> {
     bases
 }
 
-/// Makes the queue look as one of a boot that is over.
+/// Makes the queue look as after a restart of the machine.
 fn forget_boot(directory: &Path) {
     let control = fs::File::options().write(true).open(directory.join("queue.control")).unwrap();
     control.write_all_at(&[7; 16], 512).unwrap();
@@ -131,11 +131,11 @@ fn a_reservation_is_seen_when_it_is_committed_and_never_otherwise() {
     assert!(!log.windows(5).any(|bytes| bytes == b"never"));
 }
 
-/// Safe code may leak one, and it has the writer lock.
+/// Safe code may leak a reservation, which holds the writer lock.
 #[test]
 fn a_reservation_that_is_leaked_is_taken_back_by_the_next_call_or_with_its_appender() {
     let dir = Dir::new();
-    let options = Options::new().segment_bytes(1).writer_patience(Some(Duration::ZERO));
+    let options = Options::new().segment_bytes(1).lock_timeout(Some(Duration::ZERO));
     let queue = options.open(dir.path()).unwrap();
     for exclusive in [true, false] {
         let appender = || if exclusive { queue.exclusive_appender() } else { queue.appender() }.unwrap();
@@ -184,7 +184,7 @@ fn a_named_tailer_goes_on_where_it_was_and_is_listed() {
     fill(&queue, 0..10, |number| format!("{number}"));
     let mut me = queue.tailer("me/you").unwrap();
     (0..4).for_each(|_| assert!(me.read().unwrap().is_some()));
-    // The fourth message was given out, but not said to be done.
+    // The fourth message was returned, and is not done.
     let [listed] = &queue.tailers().unwrap()[..] else { panic!() };
     assert_eq!((&*listed.name, listed.position, listed.lag, listed.is_live), ("me/you", 3, 7, true));
     assert!(matches!(queue.tailer("me/you"), Err(QueueError::TailerInUse { .. })));
@@ -218,13 +218,13 @@ fn a_sleeping_reader_is_woken_and_a_time_out_ends_it() {
     for how in [Wait::Spin, Wait::Yield, Wait::Sleep] {
         let mut reader = queue.reader(Start::Latest).unwrap();
         assert!(!reader.wait(how, Some(Duration::from_millis(20))));
-        let (tell, told) = mpsc::channel();
+        let (sender, tids) = mpsc::channel();
         let waiter = thread::spawn(move || {
-            tell.send(Tid::own()).unwrap();
-            let waited = reader.wait(how, Some(PATIENCE));
+            sender.send(Tid::own()).unwrap();
+            let waited = reader.wait(how, Some(TIMEOUT));
             (waited, reader.read().unwrap().map(|record| record.value == Some(b"wake up")))
         });
-        let waiting = told.recv().unwrap();
+        let waiting = tids.recv().unwrap();
         if how == Wait::Sleep {
             waiting.until_asleep();
         }
@@ -239,11 +239,11 @@ fn a_reader_does_not_sleep_through_the_death_of_the_one_that_was_to_wake_it() {
     let queue = dir.small();
     let mut reader = queue.reader(Start::Latest).unwrap();
     let waiter = thread::spawn(move || {
-        assert!(reader.wait(Wait::Sleep, Some(PATIENCE * 10)));
+        assert!(reader.wait(Wait::Sleep, Some(TIMEOUT * 10)));
         values(reader)
     });
     let control = fs::File::options().read(true).write(true).open(dir.path().join("queue.control")).unwrap();
-    // The word of the sleepers, see docs/format.md. One that publishes has cleared it and died.
+    // The word of the sleepers, see docs/format.md. A publisher has cleared it and died.
     let mut word = [0; 4];
     while word == [0; 4] {
         control.read_exact_at(&mut word, 4096 + 64).unwrap();
@@ -252,7 +252,7 @@ fn a_reader_does_not_sleep_through_the_death_of_the_one_that_was_to_wake_it() {
     control.write_all_at(&[0; 4], 4096 + 64).unwrap();
     queue.append("read all the same").unwrap();
     assert_eq!(waiter.join().unwrap(), ["read all the same"]);
-    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < TIMEOUT, "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -295,13 +295,13 @@ fn what_was_synced_survives_the_power_and_a_torn_tail_is_cut() {
     fill(&queue, 500..900, long);
     assert_eq!((queue.ends().synced, queue.ends().next), (500, 900));
     drop(queue);
-    // The power fails: the last segment has lost a page, and those before it are there.
+    // After the power cut the last segment has lost a page; the earlier ones are whole.
     let bases = segments(&dir.path());
     let last = dir.path().join(format!("{:020}.log", bases[bases.len() - 1]));
     let torn = fs::File::options().write(true).open(&last).unwrap();
     torn.write_all_at(&[0; 4096], 4096).unwrap();
     forget_boot(&dir.path());
-    // The lock was held.
+    // The lock was held then.
     let control = fs::File::options().write(true).open(dir.path().join("queue.control")).unwrap();
     control.write_all_at(&[1, 4, 0, 0x80], 4096 + 128).unwrap();
 
@@ -311,10 +311,10 @@ fn what_was_synced_survives_the_power_and_a_torn_tail_is_cut() {
     let read = values(queue.reader(Start::Earliest).unwrap());
     assert_eq!(read.len() as i64, ends.next);
     assert!(read.iter().enumerate().all(|(number, value)| value.starts_with(&format!("{number} "))));
-    assert_eq!(queue.append("goes on").unwrap(), ends.next);
+    assert_eq!(queue.append("continues").unwrap(), ends.next);
     assert_eq!(
         queue.reader(Start::Offset(ends.next)).unwrap().read().unwrap().unwrap().value,
-        Some(&b"goes on"[..])
+        Some(&b"continues"[..])
     );
     // Indexes are right again.
     for offset in (0..ends.next).step_by(37) {
@@ -337,7 +337,7 @@ impl Dice {
     }
 }
 
-/// How many bytes of a segment hold messages before `offset`.
+/// The number of bytes of a segment with messages before `offset`.
 fn bytes_before(log: &[u8], offset: i64) -> usize {
     let mut at = 0;
     while let Ok((batch, _)) = Batch::split_first(&log[at..]) {
@@ -349,8 +349,8 @@ fn bytes_before(log: &[u8], offset: i64) -> usize {
     at
 }
 
-/// Does to a queue what a power cut may do to what was not synced: each page is there, or lost, or torn, files that were made
-/// since may be missing, and lengths that were cut may be of before.
+/// Does to a queue what a power cut may do to unsynced data. Each page is there, lost or torn; new files may be missing;
+/// lengths that were cut may be the earlier ones.
 fn cut_the_power(directory: &Path, synced: i64, controls: &[Vec<u8>], dice: &mut Dice) {
     let file = |base: i64, extension: &str| directory.join(format!("{base:020}.{extension}"));
     for base in segments(directory) {
@@ -372,7 +372,7 @@ fn cut_the_power(directory: &Path, synced: i64, controls: &[Vec<u8>], dice: &mut
             };
             log[from.max(kept).min(end)..end].fill(0);
         }
-        // What was closed before the sync is on the disk with its indexes.
+        // Segments that were closed before the sync are on disk with their indexes.
         if kept < bytes_before(&log, i64::MAX) || base >= synced {
             fs::write(file(base, "log"), &log).unwrap();
             fs::write(file(base, "index"), vec![dice.below(256) as u8; dice.below(3) as usize * 8]).unwrap();
@@ -407,7 +407,7 @@ fn power_cuts_take_nothing_that_was_synced() {
         assert!((synced..=end).contains(&ends.next), "seed {seed}: {ends:?}, synced {synced}, end {end}");
         let read = values(queue.reader(Start::Earliest).unwrap());
         assert_eq!(read, (0..ends.next).map(value).collect::<Vec<_>>(), "seed {seed}");
-        assert_eq!(queue.append("goes on").unwrap(), ends.next, "seed {seed}");
+        assert_eq!(queue.append("continues").unwrap(), ends.next, "seed {seed}");
         let found = verify(dir.path()).unwrap();
         assert!(found.is_sound(), "seed {seed}: {:?}", found.all_faults().collect::<Vec<_>>());
     }
@@ -557,13 +557,13 @@ fn a_queue_of_version_2_is_used_as_it_is() {
     let appending = thread::spawn(move || {
         let mut appender = queue.exclusive_appender().unwrap();
         for number in 0..100 {
-            // A pace that has the reader sleep before most of them.
+            // A pace at which the reader sleeps before most messages.
             thread::sleep(Duration::from_millis(1));
             appender.append(format!("message {number}")).unwrap();
         }
     });
     for number in 0..100 {
-        assert!(reader.wait(Wait::Sleep, Some(PATIENCE)));
+        assert!(reader.wait(Wait::Sleep, Some(TIMEOUT)));
         assert_eq!(reader.read().unwrap().unwrap().offset, number);
     }
     appending.join().unwrap();
@@ -587,7 +587,7 @@ fn reading_needs_no_write_permission() {
     assert!(matches!(reading.tailer("no"), Err(QueueError::ReadOnly { .. })));
     assert!(!reader.wait(Wait::Sleep, Some(Duration::from_millis(10))));
     queue.append("more").unwrap();
-    assert!(reader.wait(Wait::Sleep, Some(PATIENCE)));
+    assert!(reader.wait(Wait::Sleep, Some(TIMEOUT)));
     assert_eq!(reader.read().unwrap().unwrap().value, Some(&b"more"[..]));
 }
 
@@ -614,7 +614,7 @@ fn segments_that_were_prepared_are_as_others_and_half_of_one_is_none() {
     }
     drop(prepared);
     drop(appender);
-    // One that died while it made the next one, or while it gave it its names.
+    // A process died while it made the spare files, or while it renamed them.
     for (lost, number) in [("timeindex", 2_000), ("index", 3_000)] {
         drop(queue.prepare_ahead().unwrap());
         fs::remove_file(spare(lost)).unwrap();
@@ -635,7 +635,7 @@ fn a_segment_is_closed_when_it_is_old() {
     let queue =
         Options::new().segment_bytes(1).roll_after(Duration::from_millis(30)).open(dir.path()).unwrap();
     queue.append("one").unwrap();
-    // It has to be as old as that.
+    // Old enough for the rule.
     thread::sleep(Duration::from_millis(40));
     queue.append("two").unwrap();
     assert_eq!(segments(&dir.path()), [0, 1]);
@@ -681,7 +681,7 @@ fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
 }
 
 #[test]
-fn a_control_file_that_a_power_cut_took_is_made_anew_from_the_segments() {
+fn a_control_file_that_a_power_cut_took_is_rebuilt_from_the_segments() {
     let dir = Dir::new();
     let queue = dir.small();
     fill(&queue, 0..500, |number| format!("{number} {}", "y".repeat(400)));
@@ -691,7 +691,7 @@ fn a_control_file_that_a_power_cut_took_is_made_anew_from_the_segments() {
     overwrite(&control, 0, &vec![0; fs::metadata(&control).unwrap().len() as usize]);
     let queue = dir.small();
     assert_eq!(queue.ends(), mainstem_queue::Ends { start: 0, synced: 500, next: 500 });
-    assert_eq!(queue.append("goes on").unwrap(), 500);
+    assert_eq!(queue.append("continues").unwrap(), 500);
     assert_eq!(values(queue.reader(Start::Earliest).unwrap()).len(), 501);
     assert!(verify(dir.path()).unwrap().is_sound());
 }
@@ -751,10 +751,10 @@ fn repair_cuts_at_the_first_damage_and_not_under_others() {
     assert_eq!((repaired.lost as i64, repaired.control_rebuilt), (1_000 - repaired.next_offset, false));
     assert!(verify(dir.path()).unwrap().is_sound());
     let queue = Queue::open(dir.path()).unwrap();
-    assert_eq!(queue.append("goes on").unwrap(), repaired.next_offset);
+    assert_eq!(queue.append("continues").unwrap(), repaired.next_offset);
     assert_eq!(queue.tailers().unwrap()[0].position, 0);
     drop(queue);
-    // And a control file that is no more.
+    // And without a control file.
     fs::remove_file(dir.path().join("queue.control")).unwrap();
     assert!(matches!(verify(dir.path()), Err(QueueError::NoQueue { .. })));
     let planned = plan_repair(dir.path()).unwrap();
@@ -767,7 +767,7 @@ fn repair_cuts_at_the_first_damage_and_not_under_others() {
 }
 
 #[test]
-fn repair_ends_the_doubt_that_a_failed_sync_leaves() {
+fn repair_rewrites_what_a_failed_sync_leaves_unsynced() {
     /// The place of the word in the control file, as docs/format.md has it.
     const SYNC_FAILED: u64 = 4096 + 272;
     let dir = Dir::new();
@@ -784,7 +784,7 @@ fn repair_ends_the_doubt_that_a_failed_sync_leaves() {
     let repaired = repair(dir.path(), &Options::new()).unwrap();
     assert_eq!((repaired.next_offset, repaired.lost, repaired.control_rebuilt), (900, 0, false));
     let queue = dir.small();
-    assert_eq!(queue.append("goes on").unwrap(), 900);
+    assert_eq!(queue.append("continues").unwrap(), 900);
     assert_eq!(queue.sync().unwrap(), 901);
     assert_eq!(values(queue.reader(Start::Earliest).unwrap())[..900], before);
 }
@@ -797,20 +797,20 @@ fn a_reader_of_what_is_synced_waits_for_the_sync() {
     let mut reader = queue.reader(Start::Earliest).unwrap().synced_only(true);
     assert!(reader.read().unwrap().is_none());
     assert!(!reader.wait(Wait::Sleep, Some(Duration::from_millis(10))));
-    let (tell, told) = mpsc::channel();
+    let (sender, tids) = mpsc::channel();
     let waiter = thread::spawn(move || {
-        tell.send(Tid::own()).unwrap();
-        assert!(reader.wait(Wait::Sleep, Some(PATIENCE)));
+        sender.send(Tid::own()).unwrap();
+        assert!(reader.wait(Wait::Sleep, Some(TIMEOUT)));
         values(reader)
     });
-    told.recv().unwrap().until_asleep();
+    tids.recv().unwrap().until_asleep();
     assert_eq!(queue.sync().unwrap(), 3);
     fill(&queue, 3..5, |number| format!("{number}"));
     assert_eq!(waiter.join().unwrap(), ["0", "1", "2"]);
 
     let syncing = queue.sync_every(Duration::from_millis(5)).unwrap();
     let mut reader = queue.reader(Start::Offset(3)).unwrap().synced_only(true);
-    assert!(reader.wait(Wait::Sleep, Some(PATIENCE)));
+    assert!(reader.wait(Wait::Sleep, Some(TIMEOUT)));
     assert_eq!(values(reader), ["3", "4"]);
     assert!(syncing.is_running());
     queue.append("at the end").unwrap();
@@ -835,7 +835,7 @@ fn a_next_offset_that_no_bytes_follow_is_damage_and_not_waited_for() {
     assert!(error.to_string().contains("before offset 100"), "{error}");
 }
 
-/// What of the mapped files of a directory is resident in this process, in bytes, by the kernel's count.
+/// The resident bytes of a directory's mapped files in this process, by the kernel's count.
 pub(crate) fn resident(directory: &Path) -> usize {
     let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
     let directory = directory.canonicalize().unwrap();
@@ -847,7 +847,7 @@ pub(crate) fn resident(directory: &Path) -> usize {
                 kib += rest.trim().trim_end_matches(" kB").parse::<usize>().unwrap();
             }
             Some((field, _)) if field.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_') => {}
-            // The line of the next mapping, with its file.
+            // The first line of the next mapping, with its file.
             _ => is_ours = line.contains(directory),
         }
     }
@@ -871,11 +871,11 @@ fn what_was_read_and_written_long_ago_is_not_kept_resident() {
         most = most.max(resident(&dir.path()));
     }
     assert_eq!(tailer.position(), 12 * 256);
-    // Of the tailer twice as much, of the appender a quarter more; pieces of 64 KiB at both ends of each, the indexes, the control file.
+    // The tailer has twice as much, the appender a quarter more; pieces of 64 KiB at both ends of each, the indexes, the control file.
     let bound = 2 * RESIDENT + RESIDENT + RESIDENT / 4 + (512 << 10);
     assert!(most <= bound, "{most} bytes of 12 MiB are resident, and {bound} may be");
     assert!(most > RESIDENT / 2, "{most} bytes are resident: not those of this queue are counted");
-    // It is there for one that reads it once more.
+    // A reader can read it once more.
     tailer.seek(Start::Earliest).unwrap();
     assert_eq!(tailer.read().unwrap().unwrap().value, Some([1; 4_000].as_slice()));
 }

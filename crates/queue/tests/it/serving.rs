@@ -1,4 +1,4 @@
-//! What a broker needs that serves a queue.
+//! The interface of a queue for the broker that serves it.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ fn who_holds_the_lock_rolls_and_deletes_by_the_rules_of_the_directory() {
         let directory = tempfile::tempdir().unwrap();
         let rules = Options::new().segment_bytes(64 << 10).roll_after(roll_after).retention_bytes(0);
         let queue = rules.open(directory.path()).unwrap();
-        // A broker opens it as it is: what it would make it with counts for nothing.
+        // A broker opens it as it is: the options for a new queue do not count.
         let of_broker = Options::new().retention(Duration::from_secs(1)).open(directory.path()).unwrap();
         let serving = of_broker.serve().unwrap();
         assert_eq!(serving.queue().rules(), queue.rules());
@@ -62,7 +62,7 @@ fn who_holds_the_lock_rolls_and_deletes_by_the_rules_of_the_directory() {
         let id = serving.topic_id().unwrap();
         let mut appender = of_broker.appender().unwrap();
         queue.append("one").unwrap();
-        // It has to be as old as that.
+        // Old enough for the rule.
         std::thread::sleep(OLD * 2);
         appender.try_lock().unwrap().unwrap().maintain().unwrap();
         assert_eq!(queue.ends().start, 2 - kept.len() as i64, "what is old is closed, and not kept");
@@ -84,7 +84,7 @@ fn the_lock_is_only_tried() {
     }
     held.roll_back();
     assert!(tries.try_lock().unwrap().is_some());
-    let patient = Options::new().writer_patience(Some(Duration::from_millis(20)));
+    let patient = Options::new().lock_timeout(Some(Duration::from_millis(20)));
     let mut waits = patient.open(directory.path()).unwrap().appender().unwrap();
     let _held = holder.reserve(10).unwrap();
     assert!(matches!(waits.lock(), Err(QueueError::WriterBlocked { .. })));
@@ -138,7 +138,7 @@ fn a_broker_that_sleeps_is_woken_by_appends_to_any_queue_and_by_nothing_else() {
     let short = Duration::from_millis(50);
     assert!(wait(look(), short) >= short, "it slept on");
     serving.iter().for_each(|serving| serving.arm());
-    // Before the append, which is not waited for if it is there already.
+    // Taken before the append, so that the wait does not miss it.
     let seen = look();
     let long = Duration::from_secs(60);
     let waiting = Tid::own();
@@ -188,7 +188,7 @@ fn a_restart_of_the_machine_begins_another_leader_epoch() {
     let queue = Queue::open(directory.path()).unwrap();
     queue.append("before").unwrap();
     drop(queue);
-    // The control file says another boot.
+    // The control file has the id of another boot.
     let path = directory.path().join("queue.control");
     let mut control = std::fs::read(&path).unwrap();
     control[512] ^= 1;

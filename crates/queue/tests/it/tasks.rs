@@ -1,4 +1,4 @@
-//! Tailers that tasks wait for, on an executor of a few lines: nothing here is tokio's.
+//! Tailers that tasks wait for, on a small executor: nothing here is tokio's.
 
 use std::future::{Future, poll_fn};
 use std::os::unix::fs::PermissionsExt;
@@ -36,7 +36,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Tests count threads of this process, and so take turns; a turn begins when those of the one before are gone.
+/// Tests count threads of this process, so they take turns. A turn begins when the threads of the last one are gone.
 fn take_turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock();
@@ -48,7 +48,7 @@ fn take_turn() -> MutexGuard<'static, ()> {
     turn
 }
 
-/// How many threads of queues sleep for tasks.
+/// The number of threads of queues that sleep for tasks.
 fn bells() -> usize {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     let names =
@@ -82,7 +82,7 @@ fn tasks_of_many_tailers_are_woken_by_one_thread_and_miss_nothing() {
         scope.spawn(|| {
             for number in 0..MESSAGES {
                 queue.append(number.to_string()).unwrap();
-                // Now all sleep, now they read while more comes.
+                // Sometimes all tasks sleep, sometimes they read while more comes.
                 if number % 100 == 0 {
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -113,7 +113,7 @@ fn a_future_that_is_dropped_takes_no_message_and_a_named_tailer_goes_on() {
     let mut tailer = tailer.into_inner();
     assert_eq!(tailer.read().unwrap().unwrap().value, Some(&b"two"[..]));
     drop(tailer);
-    // The last message was not said to be done.
+    // The last message is not done.
     let mut again = queue.tailer("me").unwrap().into_async();
     assert_eq!(block_on(next_text(&mut again)), "two");
 }
@@ -145,7 +145,7 @@ fn tasks_wait_for_syncs_and_without_write_permission() {
     });
 }
 
-/// Drops what it has when it is woken, as an executor does whose task is over.
+/// Drops its tailer when it is woken, as an executor does with a task that is over.
 struct DropWhenWoken(Mutex<Option<AsyncTailer>>);
 
 impl Wake for DropWhenWoken {

@@ -16,8 +16,8 @@ const HAS_NAME: u8 = 0x08;
 const HAS_COMMENT: u8 = 0x10;
 const RESERVED: u8 = 0xe0;
 
-/// A decoder's reusable state, about 50 KiB. It is for raw deflate, since the one for gzip is allocated anew at
-/// each reset; so members are parsed here.
+/// A decoder's reusable state, about 50 KiB. It is for raw deflate, since a reset of the one for gzip allocates. So
+/// members are parsed here.
 pub(super) fn new_state() -> Box<Decompress> {
     Box::new(Decompress::new(false))
 }

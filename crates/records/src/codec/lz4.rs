@@ -1,9 +1,9 @@
 //! LZ4: one frame (format 1.5.1) of independent blocks, as Kafka's own reader takes it.
 //!
-//! Kafka refuses frames whose blocks depend on each other and stops at the end mark; so dependent blocks, a
-//! dictionary or bytes behind the frame are refused here. Checksums are verified where a frame has them, since
-//! librdkafka verifies them too. The frame is parsed here rather than by lz4_flex because a window is sized by
-//! the block that is there and not by the 4 MiB that Go clients declare.
+//! Kafka refuses frames whose blocks depend on each other, and stops at the end mark. So dependent blocks, a dictionary
+//! or bytes behind the frame are refused here. Checksums are verified where a frame has them, since librdkafka verifies
+//! them too. The frame is parsed here rather than by lz4_flex: a window has the size of the block, and not the 4 MiB
+//! that Go clients declare.
 
 use super::{DecodeError, open, take, take_array};
 use lz4::block::{CompressionMode, compress_to_buffer};
@@ -24,7 +24,7 @@ const BLOCK_BYTES: usize = 64 << 10;
 const LEVEL_FAST: i32 = 9;
 const LEVEL_MAX: i32 = 17;
 
-/// One byte of a block stands for 255 bytes at most.
+/// The most decompressed bytes for one byte of a block.
 const EXPANSION_MAX: usize = 255;
 
 /// The flags byte of a frame.
@@ -174,8 +174,8 @@ impl<'s> Block<'s> {
             open(window, self.bytes.len()).copy_from_slice(self.bytes);
             return Ok(self.bytes.len());
         }
-        let room = block_bytes_max.min(self.bytes.len().saturating_mul(EXPANSION_MAX));
-        decompress_into(self.bytes, open(window, room))
+        let output_bytes_max = block_bytes_max.min(self.bytes.len().saturating_mul(EXPANSION_MAX));
+        decompress_into(self.bytes, open(window, output_bytes_max))
             .map_err(|error| DecodeError::corrupt(error.to_string()))
     }
 }
@@ -191,14 +191,14 @@ enum Mode {
 }
 
 impl Mode {
-    /// Compresses `block` into `room`, which is at least `get_maximum_output_size`: that of either library.
-    fn compress(&mut self, block: &[u8], room: &mut [u8]) -> Result<usize, String> {
+    /// Compresses `block` into `output`, which is at least `get_maximum_output_size`: that of either library.
+    fn compress(&mut self, block: &[u8], output: &mut [u8]) -> Result<usize, String> {
         match self {
             Mode::Fast(table) => {
-                compress_into_with_table(block, room, table).map_err(|error| error.to_string())
+                compress_into_with_table(block, output, table).map_err(|error| error.to_string())
             }
             Mode::High(level) => {
-                compress_to_buffer(block, Some(CompressionMode::HIGHCOMPRESSION(*level)), false, room)
+                compress_to_buffer(block, Some(CompressionMode::HIGHCOMPRESSION(*level)), false, output)
                     .map_err(|error| error.to_string())
             }
         }

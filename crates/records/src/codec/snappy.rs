@@ -10,7 +10,7 @@ const MAGIC: [u8; 8] = *b"\x82SNAPPY\0";
 const VERSION: i32 = 1;
 const HEADER_BYTES: usize = 16;
 
-/// How much snappy-java puts into a block.
+/// The most bytes that snappy-java puts into a block.
 const BLOCK_BYTES: usize = 32 << 10;
 
 /// Three bytes of a block stand for 64 bytes at most, so that a length that a block claims can be checked

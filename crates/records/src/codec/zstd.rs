@@ -69,15 +69,16 @@ impl<'s> ZstdDecoder<'s> {
         }
     }
 
-    fn in_one_go(&mut self, window: &mut Vec<u8>, room: usize) -> Result<usize, usize> {
+    fn in_one_go(&mut self, window: &mut Vec<u8>, output_bytes_max: usize) -> Result<usize, usize> {
         window.clear();
-        window.reserve(room);
+        window.reserve(output_bytes_max);
         let length = self.context.decompress(window, self.input)?;
         self.stage = Stage::Done;
         Ok(length)
     }
 
-    /// The next piece. [`DecodeError::TooLarge`] says that the window which the frame declares is.
+    /// Returns the size of the next piece, 0 at the end. [`DecodeError::TooLarge`] says that the frame's window is too
+    /// large.
     fn stream(&mut self, mut in_frame: bool, window: &mut Vec<u8>) -> Result<usize, DecodeError> {
         window.reserve(PIECE_BYTES.saturating_sub(window.len()));
         while in_frame || !self.input.is_empty() {

@@ -1,4 +1,4 @@
-//! What the decoders take and refuse beside what Kafka's own writers make.
+//! Input that the decoders take and refuse, beyond what Kafka's own writers make.
 
 use mainstem_records::*;
 use std::hash::Hasher;
@@ -73,7 +73,7 @@ fn snappy_in_every_shape() {
     refuses(codec, &batch, &[&block(&records)[..]].concat(), "snappy");
 }
 
-/// How an LZ4 frame of these tests is made.
+/// The properties of an LZ4 frame of these tests.
 #[derive(Clone, Copy, Default)]
 struct Lz4 {
     flags: u8,

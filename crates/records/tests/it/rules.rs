@@ -1,4 +1,4 @@
-//! What validation asks of a batch, rule by rule, with the error that Kafka answers.
+//! The rules of validation, one by one, with the error that Kafka answers.
 
 use mainstem_records::*;
 

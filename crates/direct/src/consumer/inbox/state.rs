@@ -1,4 +1,4 @@
-//! The state behind an inbox: a machine without a clock and without waiting.
+//! The state machine of an inbox. It has no clock and does not wait.
 
 use std::collections::VecDeque;
 
@@ -9,19 +9,21 @@ use crate::resume::{Epoch, JournalId, JournalView, RUNS_MAX, Received};
 use crate::sequence::Sequence;
 use crate::slices::{Done, SliceRange};
 
-/// So many changes of slices wait for the application; an honest publisher waits for it before it makes more.
+/// The most changes of slices that wait for the application. An honest publisher waits for the application before it
+/// makes more.
 const CONTROLS_MAX: usize = 1_024;
-/// So many changes of the filter wait for it, each between events.
+/// The most changes of the filter that wait for the application, between records.
 const FILTERED_MAX: usize = 1_024;
 
-/// What has arrived, what is to be sent, and what of it the other side knows.
+/// Frames that have arrived and frames to send, with those of them that the publisher may not have.
 #[derive(Debug)]
 pub(super) struct State {
-    /// What comes before records.
+    /// Changes of slices, which the application gets before records.
     controls: VecDeque<ConsumerEvent>,
     records: VecDeque<ConsumerEvent>,
     is_held: bool,
-    /// The application gives this assignment back: what follows waits, though the publisher may have taken it already.
+    /// The application has this assignment to release: what follows waits, though the publisher may have taken the
+    /// slices already.
     awaits_release: Option<u64>,
     failed: Option<DirectError>,
     has_failed: bool,
@@ -29,19 +31,20 @@ pub(super) struct State {
     assigned: Option<Assigned>,
     /// The offset behind all events that were received of the journal.
     received_to: i64,
-    /// That behind the last one that the publisher has shown, as far as it is known.
+    /// The offset behind the last event that the publisher has shown, as far as it is known.
     end: Option<i64>,
     credit_bytes: u64,
     credit_due: u64,
-    /// What waited for the application at the last `Open` beyond all credit, as the last frame may have more: taken, it is no credit.
+    /// Unread bytes beyond the credit at the last `Open`: the last frame may have been larger than the credit. They give no credit
+    /// when they are read.
     overdrawn: u64,
-    /// What the publisher may send still, in bytes; the last frame may have more.
-    room: i64,
+    /// The bytes that the publisher may still send. The last frame may have more.
+    credit_left: i64,
     outgoing: Outgoing,
     is_leaving: bool,
-    /// The last connection.
+    /// The number of the last connection.
     attempt: proto::Attempt,
-    /// Its `Open` was not answered yet, or by `Opened` alone where an `Assign` follows at once.
+    /// The last `Open` was not answered yet, or by an `Opened` whose `Assign` has not come yet.
     is_opening: bool,
 }
 
@@ -51,33 +54,34 @@ struct Assigned {
     sequence: Sequence,
     done: Done,
     is_revoking: bool,
-    /// The application has given it back while `Open` said that it has it: the publisher hears of that behind the answer.
+    /// The application has released it while an `Open` said that it is held. The publisher gets `Released` after its
+    /// answer.
     is_released: bool,
 }
 
 #[derive(Debug, Default)]
 struct Outgoing {
     has_done: bool,
-    /// Until the publisher has it, which the answer to an `Open` with it says, or a next assignment.
-    released: Option<Kept<Done>>,
-    /// Until it is answered by `FilteredFrom`.
-    filter: Option<Kept<proto::Filter>>,
+    /// Kept until the answer to an `Open` that named it, or the next assignment, confirms it.
+    released: Option<Unconfirmed<Done>>,
+    /// Kept until `FilteredFrom` answers it.
+    filter: Option<Unconfirmed<proto::Filter>>,
 }
 
-/// What is kept until it is known to have arrived, so that a lost connection does not lose it.
+/// A message that is kept until it is known to have arrived, so that a lost connection does not lose it.
 #[derive(Debug)]
-struct Kept<T> {
+struct Unconfirmed<T> {
     what: T,
-    /// It was sent by the present connection.
+    /// It was sent on the present connection.
     is_sent: bool,
 }
 
-impl<T: Clone> Kept<T> {
-    fn new(what: T) -> Kept<T> {
-        Kept { what, is_sent: false }
+impl<T: Clone> Unconfirmed<T> {
+    fn new(what: T) -> Unconfirmed<T> {
+        Unconfirmed { what, is_sent: false }
     }
 
-    /// What is to be sent, once.
+    /// Returns the message to send; `None` if the present connection has sent it.
     fn take(&mut self) -> Option<T> {
         (!std::mem::replace(&mut self.is_sent, true)).then(|| self.what.clone())
     }
@@ -91,7 +95,7 @@ fn bytes_of(event: &ConsumerEvent) -> u64 {
 }
 
 impl State {
-    /// With what the consumer may be sent before it has taken any, and a number that no other process has.
+    /// Begins with the credit to give, and a number that no other process has.
     pub(super) fn new(credit_bytes: u64, process: u64) -> State {
         State {
             controls: VecDeque::new(),
@@ -107,7 +111,7 @@ impl State {
             credit_bytes,
             credit_due: 0,
             overdrawn: 0,
-            room: 0,
+            credit_left: 0,
             outgoing: Outgoing::default(),
             is_leaving: false,
             attempt: proto::Attempt { process, number: 0 },
@@ -115,7 +119,7 @@ impl State {
         }
     }
 
-    /// What the application is brought next; none if nothing is there.
+    /// Returns the next event for the application, if one is due.
     pub(super) fn look(&mut self) -> Option<Result<ConsumerEvent>> {
         if let Some(control) = self.next_control() {
             return Some(Ok(control));
@@ -133,7 +137,7 @@ impl State {
         }
     }
 
-    /// No records are brought while they are held.
+    /// Holds records back, or returns them again.
     pub(super) fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
     }
@@ -143,7 +147,7 @@ impl State {
         self.journal.as_ref()
     }
 
-    /// The publisher's journal ends there now.
+    /// Notes the end of the publisher's journal.
     pub(super) fn note_end(&mut self, end: i64) {
         self.end = Some(end);
     }
@@ -156,7 +160,7 @@ impl State {
         self.assigned.as_ref().map(|one| one.done.assignment)
     }
 
-    /// What was done of an assignment; false if the instance does not have it any more.
+    /// Notes what was done of an assignment; false if the instance does not have it any more.
     pub(super) fn done(&mut self, done: Done) -> bool {
         let assigned = self.assigned.as_mut().filter(|one| one.done.assignment == done.assignment);
         let Some(assigned) = assigned else { return false };
@@ -165,10 +169,10 @@ impl State {
         true
     }
 
-    /// The application has given an assignment back. What follows it is brought from now on.
+    /// Notes that the application has released an assignment. What follows it is due from now on.
     pub(super) fn release(&mut self, done: Done) {
         if self.awaits_release == Some(done.assignment) {
-            // What was lost meanwhile is given back all the same.
+            // If it was lost meanwhile, the application need not learn that any more.
             let next = self.controls.front();
             if matches!(next, Some(ConsumerEvent::Lost { assignment, .. }) if *assignment == done.assignment)
             {
@@ -176,7 +180,7 @@ impl State {
             }
             self.awaits_release = None;
         }
-        // One that has ended meanwhile has nothing to give back.
+        // An assignment that has ended meanwhile has no slices to give back.
         let assigned = self.assigned.as_mut().filter(|one| one.done.assignment == done.assignment);
         let Some(assigned) = assigned else { return };
         (assigned.done, assigned.is_released) = (done, true);
@@ -187,7 +191,7 @@ impl State {
     }
 
     pub(super) fn keep_filter(&mut self, filter: proto::Filter) {
-        self.outgoing.filter = Some(Kept::new(filter));
+        self.outgoing.filter = Some(Unconfirmed::new(filter));
     }
 
     pub(super) fn leave(&mut self) {
@@ -198,7 +202,7 @@ impl State {
         self.is_leaving
     }
 
-    /// The instance leaves, and there is nothing that the publisher has to hear of it before.
+    /// Returns true if the instance leaves and the publisher has received everything of it.
     pub(super) fn has_left(&self) -> bool {
         self.is_leaving && !self.owes()
     }
@@ -207,17 +211,17 @@ impl State {
         (self.failed, self.has_failed) = (Some(error), true);
     }
 
-    /// The first frame of a connection: what was read and done before it.
+    /// Makes the first frame of a connection, with what was read and done before.
     pub(super) fn open(&mut self, config: &ConsumerConfig) -> proto::Open {
         self.give_back();
         self.is_opening = true;
         self.attempt.number += 1;
-        // What was read ahead counts against the credit still.
+        // Bytes that were read ahead still count against the credit.
         let unread: u64 = self.records.iter().map(bytes_of).sum();
         (self.credit_due, self.outgoing.has_done) = (0, false);
         let credit_bytes = self.credit_bytes.saturating_sub(unread);
         self.overdrawn = unread.saturating_sub(self.credit_bytes);
-        self.room = i64::try_from(credit_bytes).unwrap_or(i64::MAX);
+        self.credit_left = i64::try_from(credit_bytes).unwrap_or(i64::MAX);
         if let Some(filter) = &mut self.outgoing.filter {
             filter.is_sent = false;
         }
@@ -250,7 +254,7 @@ impl State {
         open
     }
 
-    /// The next change of slices; none before what was revoked is given back.
+    /// Returns the next change of slices; `None` while a revoked assignment was not released.
     fn next_control(&mut self) -> Option<ConsumerEvent> {
         if self.awaits_release.is_some() {
             return None;
@@ -262,7 +266,7 @@ impl State {
         control
     }
 
-    /// What was read ahead is not kept any more.
+    /// Gives the publisher credit again for bytes that wait no more.
     fn give_credit(&mut self, bytes: u64) {
         let overdrawn = bytes.min(self.overdrawn);
         self.overdrawn -= overdrawn;
@@ -273,10 +277,10 @@ impl State {
         self.credit_due * 4 >= self.credit_bytes
     }
 
-    /// What is to be sent now.
+    /// Returns the next frame to send, if one is due.
     pub(super) fn frame(&mut self) -> Option<from_consumer::Frame> {
         use from_consumer::Frame;
-        if let Some(released) = self.outgoing.released.as_mut().and_then(Kept::take) {
+        if let Some(released) = self.outgoing.released.as_mut().and_then(Unconfirmed::take) {
             return Some(Frame::Released(proto::Released { done: Some(released.to_proto()) }));
         }
         if std::mem::take(&mut self.outgoing.has_done)
@@ -284,31 +288,31 @@ impl State {
         {
             return Some(Frame::Done(assigned.done.to_proto()));
         }
-        if let Some(filter) = self.outgoing.filter.as_mut().and_then(Kept::take) {
+        if let Some(filter) = self.outgoing.filter.as_mut().and_then(Unconfirmed::take) {
             return Some(Frame::Filter(filter));
         }
         if !self.is_credit_worth_sending() {
             return None;
         }
         let bytes = std::mem::take(&mut self.credit_due);
-        self.room = self.room.saturating_add_unsigned(bytes);
+        self.credit_left = self.credit_left.saturating_add_unsigned(bytes);
         Some(Frame::Credit(proto::Credit { bytes }))
     }
 
-    /// Returns true if the instance has anything of which the publisher is to hear that it is given back or done, or to be kept.
+    /// Returns true if the publisher has to receive something yet: slices that are given back, what was done, or a filter.
     fn owes(&self) -> bool {
         self.assigned.is_some() || self.outgoing.released.is_some() || self.outgoing.filter.is_some()
     }
 
-    /// What the application has given back is to be said.
+    /// Has an assignment that the application has released sent as `Released`.
     fn give_back(&mut self) {
         if let Some(released) = self.assigned.take_if(|one| one.is_released) {
             self.outgoing.has_done = false;
-            self.outgoing.released = Some(Kept::new(released.done));
+            self.outgoing.released = Some(Unconfirmed::new(released.done));
         }
     }
 
-    /// Events that were read ahead are left to the next one that has the slices.
+    /// Drops events that were read ahead. The next instance with the slices gets them.
     fn drop_records(&mut self) {
         self.give_credit(self.records.iter().map(bytes_of).sum());
         self.records.retain(|one| matches!(one, ConsumerEvent::FilteredFrom { .. }));
@@ -317,7 +321,7 @@ impl State {
     /// Takes a frame of the publisher.
     ///
     /// # Errors
-    /// How it does not keep to the protocol.
+    /// The breach of the protocol.
     pub(super) fn take(&mut self, frame: from_publisher::Frame) -> Result<(), String> {
         use from_publisher::Frame;
         if matches!(frame, Frame::Assign(_) | Frame::Revoke(_)) && self.controls.len() >= CONTROLS_MAX {
@@ -341,8 +345,8 @@ impl State {
         }
     }
 
-    /// Holds the journal against all that was received of it. `Open` named what the present assignment has, and there may have been
-    /// others that were further.
+    /// Compares the journal with everything that was received. The publisher itself compares only what `Open` named: the present
+    /// assignment. Earlier ones may have been further.
     pub(super) fn check_opened(&self, opened: &proto::Opened) -> Result<(), Refused> {
         let (Some(before), Ok(now)) = (&self.journal, view_of(opened)) else { return Ok(()) };
         let offset = self.received_to;
@@ -358,7 +362,7 @@ impl State {
         self.journal = Some(view_of(opened)?);
         self.is_opening = opened.resumed;
         self.end = Some(opened.end);
-        // `Open` had it.
+        // `Open` named it.
         self.outgoing.released.take_if(|released| released.is_sent);
         if !opened.resumed {
             self.lose(false);
@@ -391,7 +395,7 @@ impl State {
             return Ok(());
         }
         self.lose(false);
-        // It follows what was released before.
+        // The new assignment confirms what was released before.
         self.outgoing.released = None;
         let done = Done { assignment, offset, finished: Vec::new() };
         let (sequence, is_revoking, is_released) = (Sequence::new(offset), false, false);
@@ -405,7 +409,7 @@ impl State {
         let proto::Records { from, next, batches } = records;
         let Some(assigned) = self.assigned.as_mut() else {
             return match self.outgoing.released {
-                // The publisher has not heard of it yet.
+                // The publisher has not received `Released` yet.
                 Some(_) => {
                     self.received_to = self.received_to.max(next);
                     self.leave_to_others(batches.len())
@@ -413,7 +417,7 @@ impl State {
                 None => Err("events came without an assignment".to_owned()),
             };
         };
-        if self.room <= 0 && !batches.is_empty() {
+        if self.credit_left <= 0 && !batches.is_empty() {
             return Err("more events came than there is credit for".to_owned());
         }
         let ranges = assigned.sequence.accept(from, next, &batches).map_err(|fault| fault.to_string())?;
@@ -421,25 +425,25 @@ impl State {
         self.end = self.end.max(Some(next));
         let assignment = assigned.done.assignment;
         if assigned.is_revoking {
-            // It was taken up again, and is given back all the same.
+            // The connection before had revoked it, so it is given back all the same.
             return self.leave_to_others(batches.len());
         }
         if batches.is_empty() && self.skip(assignment, next) {
             return Ok(());
         }
-        self.room = self.room.saturating_sub_unsigned(batches.len() as u64);
+        self.credit_left = self.credit_left.saturating_sub_unsigned(batches.len() as u64);
         self.records.push_back(ConsumerEvent::Records { assignment, from, next, batches, ranges });
         Ok(())
     }
 
-    /// Events of slices that are being given back are for the next one that has them.
+    /// Drops events of slices that are being given back. The next instance with the slices gets them.
     fn leave_to_others(&mut self, bytes: usize) -> Result<(), String> {
         self.give_credit(bytes as u64);
-        self.room = self.room.saturating_sub_unsigned(bytes as u64);
+        self.credit_left = self.credit_left.saturating_sub_unsigned(bytes as u64);
         Ok(())
     }
 
-    /// Has the last frame that waits end later, so that frames without events take no room; false if there is none.
+    /// Extends the last record frame that waits, so that frames without events take no memory; false if there is none.
     fn skip(&mut self, assignment: u64, to: i64) -> bool {
         match self.records.back_mut() {
             Some(ConsumerEvent::Records { assignment: last, next, .. }) if *last == assignment => {
@@ -474,7 +478,7 @@ impl State {
             return self.lose(true);
         }
         if std::mem::replace(&mut assigned.is_revoking, true) {
-            // By the connection before, too.
+            // A connection before has revoked it already.
             return;
         }
         self.drop_records();
@@ -484,10 +488,10 @@ impl State {
 
 #[cfg(test)]
 impl State {
-    /// Checks what holds whatever comes.
+    /// Checks the invariants.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one does not hold.
     pub(super) fn check(&self) {
         // A frame may both lose an assignment and bring another one.
         assert!(self.controls.len() <= CONTROLS_MAX + 2, "{} changes of slices wait", self.controls.len());
@@ -496,19 +500,19 @@ impl State {
         if self.attempt.number == 0 {
             return;
         }
-        // What may be sent, what waits and what was taken are the credit, whatever was lost with connections.
+        // Credit left, unread bytes and credit due always add up to the credit, whatever connections have lost.
         let unread: u64 = self.records.iter().map(bytes_of).sum();
-        let credit = i128::from(self.room) + i128::from(unread) + i128::from(self.credit_due);
+        let credit = i128::from(self.credit_left) + i128::from(unread) + i128::from(self.credit_due);
         assert_eq!(credit - i128::from(self.overdrawn), i128::from(self.credit_bytes), "{self:?}");
     }
 
-    /// How many records, or changes of the filter between them, wait for the application.
+    /// The number of records, or changes of the filter between them, that wait for the application.
     pub(super) fn waiting(&self) -> usize {
         self.records.len()
     }
 }
 
-/// A publisher's journal, as it names it.
+/// Reads a publisher's description of its journal.
 fn view_of(opened: &proto::Opened) -> Result<JournalView, String> {
     let id =
         <[u8; 16]>::try_from(&opened.journal_id[..]).map_err(|_| "a journal's id has 16 bytes".to_owned())?;

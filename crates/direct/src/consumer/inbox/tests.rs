@@ -6,7 +6,7 @@ fn slices() -> impl Strategy<Value = Option<proto::Slices>> {
     proptest::option::of((0u32..1_100, 0u32..1_100).prop_map(|(from, to)| proto::Slices { from, to }))
 }
 
-/// Frames that may come from anybody who calls itself a publisher.
+/// Frames that may come from anything that calls itself a publisher.
 fn frame() -> impl Strategy<Value = from_publisher::Frame> {
     use from_publisher::Frame;
     let bytes = prop::collection::vec(any::<u8>(), 0..100);
@@ -80,10 +80,10 @@ fn a_publisher_that_heeds_no_credit_is_at_fault() {
         })
     };
     take(&inbox, records(0)).unwrap();
-    // The last frame may have more than there is room for.
+    // The last frame may be larger than the credit that is left.
     take(&inbox, records(1)).unwrap();
     assert!(take(&inbox, records(2)).unwrap_err().contains("credit"));
-    // What the application has taken is room again, when the publisher was told.
+    // Bytes that the application has taken are credit again once the publisher has received it.
     assert!(matches!(inbox.look(), Some(Ok(ConsumerEvent::Assigned { .. }))));
     assert!(matches!(inbox.look(), Some(Ok(ConsumerEvent::Records { .. }))));
     assert!(take(&inbox, records(2)).is_err());
@@ -91,7 +91,7 @@ fn a_publisher_that_heeds_no_credit_is_at_fault() {
     take(&inbox, records(2)).unwrap();
 }
 
-/// The last frame may have more than there is credit for; that is no credit for the next connection's.
+/// The last frame may be larger than the credit. The excess is no credit for the next connection.
 #[test]
 fn what_was_read_ahead_does_not_grow_with_connections() {
     let inbox = connected();
@@ -121,7 +121,7 @@ fn what_was_read_ahead_does_not_grow_with_connections() {
     }
 }
 
-/// A handler may run for long; meanwhile the connection is lost, and its instance gets other slices.
+/// A handler may run for long. Meanwhile the connection is lost, and the instance gets other slices.
 #[test]
 fn what_follows_waits_until_the_application_has_given_back() {
     let inbox = connected();
@@ -227,7 +227,7 @@ fn what_was_released_and_another_filter_outlive_the_connection_that_they_were_se
     assert_eq!((open.held, sent(&inbox)), (None, vec![]), "both are answered");
 }
 
-/// The publisher has it go on, as one that may have started anew meanwhile; the application has given it back already.
+/// The publisher, which may have restarted meanwhile, resumes the assignment; the application has released it already.
 #[test]
 fn what_is_given_back_over_a_lost_connection_is_said_when_it_goes_on() {
     let revoke = || from_publisher::Frame::Revoke(proto::Revoke { assignment: 1, lost: false });
@@ -261,7 +261,7 @@ fn what_is_given_back_over_a_lost_connection_is_said_when_it_goes_on() {
             inbox.take(resumed()).unwrap();
         }
         inbox.take(goes_on()).unwrap();
-        // The publisher may have been faster with events, and with another question.
+        // The publisher may have sent events, and a change of slices, before it received the filter.
         let (from, next, batches) = (0, 1, batch(0, 10));
         inbox.take(from_publisher::Frame::Records(proto::Records { from, next, batches })).unwrap();
         inbox.take(revoke()).unwrap();
@@ -279,7 +279,7 @@ fn what_is_given_back_while_the_publisher_is_away_is_in_the_next_open() {
         inbox.take(from_publisher::Frame::Revoke(proto::Revoke { assignment: 1, lost: false })).unwrap();
         while inbox.look().is_some() {}
         if is_asked {
-            // This one is not answered.
+            // This filter gets no answer.
             inbox.open(&config());
         }
         let done = Done { assignment: 1, offset: 0, finished: std::iter::once(3..5).collect() };
@@ -292,7 +292,7 @@ fn what_is_given_back_while_the_publisher_is_away_is_in_the_next_open() {
 }
 
 proptest! {
-    /// Whatever a publisher sends is taken or ends the connection; what it says goes on from where it was.
+    /// Any frame of a publisher is taken or ends the connection. Later frames continue the earlier ones.
     #[test]
     fn any_frames_are_taken_or_refused(frames in prop::collection::vec(frame(), 0..40)) {
         let config = config();

@@ -1,4 +1,4 @@
-//! What is checked: of each frame that is sent, each event that is handled, each subscription that ends.
+//! Checks of each frame that is sent, each event that is handled, each subscription that ends.
 
 use super::*;
 
@@ -8,7 +8,7 @@ impl World {
         self.own.passes(event) && self.directory.sieve(event.offset).passes(event)
     }
 
-    /// All events of its slice ahead of it are handled, or need not be.
+    /// Checks that all events ahead of it in its slice are handled, or need not be.
     pub(super) fn check_order(&self, id: EventId) -> Result<(), Violation> {
         let ledger = &self.ledgers[self.directory.ledger];
         let mut ahead = self.events.get(id).before_in_slice;
@@ -24,25 +24,29 @@ impl World {
     pub(super) fn check_sent(&mut self, at: usize, frame: &Frame) -> Result<(), Violation> {
         let instance = self.connections[at].instance;
         let of = (self.lineage, self.directory.ledger);
-        let PublisherEnd::Open(seat) = &mut self.connections[at].publisher_end else { return Ok(()) };
+        let PublisherEnd::Open(session) = &mut self.connections[at].publisher_end else { return Ok(()) };
         match frame {
             Frame::Assign(assign) => {
-                seat.slices = assign.slices.as_ref().and_then(SliceRange::of_proto);
-                seat.is_revoked = false;
+                session.slices = assign.slices.as_ref().and_then(SliceRange::of_proto);
+                session.is_revoked = false;
                 let pin = self.pins.get(&instance).map(|(pin, _)| *pin);
-                ensure!(pin.is_none() || pin == seat.slices, "{:?} go to a pin of {pin:?}", seat.slices);
+                ensure!(
+                    pin.is_none() || pin == session.slices,
+                    "{:?} go to a pin of {pin:?}",
+                    session.slices
+                );
                 let known = self.assignments.get(&(instance, assign.assignment));
-                // One that goes on is of the same reset as before.
+                // An assignment that is resumed is of the same reset as before.
                 let ledger = known.filter(|_| assign.resumed).map_or(of.1, |(_, ledger)| *ledger);
                 self.assignments.insert((instance, assign.assignment), (of.0, ledger));
                 Ok(())
             }
             Frame::Revoke(revoke) => {
-                seat.is_revoked = !revoke.lost;
+                session.is_revoked = !revoke.lost;
                 Ok(())
             }
             Frame::FilteredFrom(filtered) => {
-                // It may be followed by another.
+                // Another one may follow.
                 ensure!(self.named.contains(&filtered.offset), "no filter holds from {} on", filtered.offset);
                 Ok(())
             }
@@ -52,10 +56,10 @@ impl World {
         }
     }
 
-    /// What is sent is right, and what is left out is not missed.
+    /// Checks that the events of a frame may be sent, and that none is missing.
     fn check_events(&self, at: usize, from: i64, next: i64, batches: &[u8]) -> Result<(), Violation> {
-        let PublisherEnd::Open(seat) = &self.connections[at].publisher_end else { return Ok(()) };
-        let slices = seat.slices.ok_or("events are sent without slices")?;
+        let PublisherEnd::Open(session) = &self.connections[at].publisher_end else { return Ok(()) };
+        let slices = session.slices.ok_or("events are sent without slices")?;
         let sent = self.events.read(batches)?;
         let ledger = &self.ledgers[self.directory.ledger];
         if self.profile != Profile::Mapped {
@@ -77,12 +81,12 @@ impl World {
         Ok(())
     }
 
-    /// The journal does not have all of the history that ends with `tip`.
+    /// Returns true if the journal does not have all of the history that ends with `tip`.
     pub(super) fn is_left(&self, tip: EventId) -> bool {
         self.events.common_end(&self.directory.history, tip) <= self.events.get(tip).offset
     }
 
-    /// An instance is refused: what has happened explains why.
+    /// Checks that what has happened explains a refusal.
     pub(super) fn check_refused(
         &self,
         at: usize,
@@ -116,8 +120,8 @@ impl World {
         Ok(())
     }
 
-    /// Where the history that ends with `tip` has left that of the directory. Of what others appended to a directory that no publisher
-    /// had open, it is not known whether copies have the same.
+    /// Returns the offset at which the directory's history and the one that ends with `tip` differ. Copies may or may not share events
+    /// that others appended while no publisher had the directory open, so both offsets are possible.
     pub(super) fn left_at(&self, tip: EventId) -> [i64; 2] {
         let common = self.events.common_end(&self.directory.history, tip);
         let mut known = common;

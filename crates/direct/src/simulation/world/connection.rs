@@ -1,4 +1,4 @@
-//! A connection: what is under way on it, and what of its ends is there.
+//! A connection: the messages under way, and the state of its ends.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use crate::member::Member;
 use crate::proto::{from_consumer, from_publisher::Frame};
 use crate::slices::SliceRange;
 
-/// On the way to the publisher.
+/// A message to the publisher.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "nearly all of them are frames")]
 pub(super) enum Up {
     Frame(from_consumer::Frame),
-    /// Nothing more is sent.
+    /// The end of the consumer's frames.
     End,
     Broken,
 }
 
-/// On the way to the consumer.
+/// A message to the consumer.
 #[derive(Debug)]
 pub(super) enum Down {
-    /// With the last event that the instance has received then.
+    /// A frame, with the last event that the instance has received with it.
     Frame(Frame, Option<EventId>),
     End(Option<Status>),
     Broken,
@@ -34,21 +34,21 @@ pub(super) enum Down {
 pub(super) enum PublisherEnd {
     /// `Open` has not come.
     Accepting,
-    Open(Box<Seat>),
+    Open(Box<Session>),
     Gone,
 }
 
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Session {
     pub(super) member: Member,
     pub(super) began_ms: u64,
-    /// Which of all that came to publishers it is.
+    /// Its number among the sessions of all publishers.
     pub(super) number: usize,
     pub(super) slices: Option<SliceRange>,
     pub(super) is_revoked: bool,
 }
 
-impl Seat {
+impl Session {
     pub(super) fn time(&self, now_ms: u64) -> Duration {
         Duration::from_millis(now_ms - self.began_ms)
     }
@@ -61,15 +61,16 @@ pub(super) struct Connection {
     pub(super) up: VecDeque<Up>,
     pub(super) down: VecDeque<Down>,
     pub(super) publisher_end: PublisherEnd,
-    /// The consumer's end is there.
+    /// The consumer has not left it.
     pub(super) is_consumer_there: bool,
     /// It has ended, and not both ends have noticed.
     pub(super) is_cut: bool,
     /// Nothing arrives any more, and neither end notices.
     pub(super) is_silent: bool,
-    /// Where the journal had left what the instance has received, when the publisher accepted it; none if it has received nothing.
+    /// The offsets at which the journal and what the instance had received differed when the publisher accepted it; none if it had
+    /// received nothing.
     pub(super) left_at: Option<[i64; 2]>,
-    /// That was before its end.
+    /// They differed before the end of what it had received.
     pub(super) is_left: bool,
     pub(super) was_opened: bool,
     pub(super) has_said_all: bool,

@@ -12,7 +12,7 @@ impl World {
         self.connect(instance);
     }
 
-    /// Instances without a connection.
+    /// Returns the instances without a connection.
     pub(super) fn waiting(&self) -> Vec<usize> {
         let is_connected = |instance: &usize| {
             self.connections.iter().any(|one| one.instance == *instance && one.is_consumer_there)
@@ -59,7 +59,7 @@ impl World {
         });
     }
 
-    /// The consumer sends what is due.
+    /// Has the consumer send what is due.
     pub(super) fn say(&mut self, at: usize) {
         let now_ms = self.now();
         let connection = &mut self.connections[at];
@@ -112,7 +112,7 @@ impl World {
                 let is_opened = matches!(frame, Frame::Opened(_));
                 match instance.inbox.take(frame) {
                     Ok(()) if is_opened && connection.is_left => Err(format!(
-                        "{} goes on, and the journal has left its events at {:?}",
+                        "{} continues, and the journal has left its events at {:?}",
                         instance.name, connection.left_at
                     )),
                     Ok(()) => Ok(()),
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// The consumer leaves a connection, and its process ends if it was to.
+    /// Ends the consumer's side of a connection, and its process if it is leaving.
     pub(super) fn consumer_lost(&mut self, at: usize) {
         let name = self.name(at).to_owned();
         let connection = &mut self.connections[at];
@@ -177,7 +177,7 @@ impl World {
         self.instances.remove(&instance);
     }
 
-    /// An application does something.
+    /// Has an application do something.
     pub(super) fn apply(&mut self) -> Result<(), Violation> {
         if self.instances.is_empty() {
             return Ok(());
@@ -193,7 +193,7 @@ impl World {
         Ok(())
     }
 
-    /// An instance whose application has not stopped.
+    /// Returns an instance whose application has not stopped.
     fn running(&mut self, instance: usize) -> Option<&mut Instance> {
         self.instances.get_mut(&instance).filter(|one| !one.is_leaving)
     }
@@ -235,7 +235,7 @@ impl World {
         self.log(|| format!("{name} handles {offset} of slice {slice}"));
         let of = self.assignments.get(&(instance, assignment)).copied();
         let Some((lineage, ledger)) = of else { return Ok(true) };
-        // What came before a reset is void, unless a copy of before takes the directory's place again.
+        // A reset makes what came before void, unless an earlier copy replaces the directory.
         let is_valid = ledger == self.directory.ledger;
         if is_valid && lineage == self.lineage {
             self.check_order(id)?;

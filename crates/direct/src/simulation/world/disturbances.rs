@@ -1,22 +1,22 @@
-//! What does not happen all the time: processes, connections and directories that come, go and are lost, and settings that change.
+//! Rare events: processes, connections and directories that come, go and are lost, and settings that change.
 
 use super::*;
 
 impl World {
-    /// All instances are connected and have slices, and none is about to go.
-    pub(super) fn are_all_seated(&self) -> bool {
+    /// Returns true if all instances are connected and have slices, and none is about to leave.
+    pub(super) fn do_all_have_slices(&self) -> bool {
         self.instances.iter().all(|(number, instance)| {
             let connection =
                 self.connections.iter().find(|one| one.instance == *number && one.is_consumer_there);
             let has_slices = connection.is_some_and(|one| match &one.publisher_end {
-                PublisherEnd::Open(seat) => seat.slices.is_some() && !seat.is_revoked && !one.is_cut,
+                PublisherEnd::Open(session) => session.slices.is_some() && !session.is_revoked && !one.is_cut,
                 _ => false,
             });
             has_slices && instance.inbox.assignment().is_some() && !instance.is_leaving
         })
     }
 
-    /// All instances are connected, and none is about to go.
+    /// Returns true if all instances are connected, and none is about to leave.
     pub(super) fn are_all_connected(&self) -> bool {
         let is_connected = |number: usize| {
             let mut connections = self.connections.iter();
@@ -28,7 +28,7 @@ impl World {
         self.instances.iter().all(|(number, instance)| is_connected(*number) && !instance.is_leaving)
     }
 
-    /// An instance that is new may come to the next publisher before those that were there.
+    /// Starts a publisher; a new instance may come to it before the earlier ones.
     pub(super) fn start_with_newcomer(&mut self) {
         if self.is_orderly() && self.publisher.is_none() && self.random.one_in(2) {
             self.start_publisher();
@@ -45,7 +45,7 @@ impl World {
         }
         let from = self.random.below(PINS);
         let pin = pin_of(from, (from + 1 + self.random.below(2)).min(PINS));
-        // The later one takes the place of the earlier.
+        // The later instance takes the place of the earlier one.
         let may_fence = !self.is_orderly() && self.random.one_in(4);
         if may_fence || !self.is_pinned_by_any(pin) {
             self.spawn_with(Some(pin));
@@ -57,7 +57,7 @@ impl World {
         self.instances.values().any(|instance| instance.config.pinned.is_some_and(overlaps))
     }
 
-    /// Has instances come until there is one for each slice.
+    /// Adds instances until each slice has one.
     pub(super) fn spawn_missing(&mut self) {
         if !self.is_pinned {
             if self.instances.values().all(|one| one.is_leaving) {
@@ -101,7 +101,7 @@ impl World {
         let is_waiting = self.waiting().contains(&number);
         self.log(|| format!("i{number} leaves"));
         if is_waiting {
-            // There is no stream to say so on.
+            // It has no stream on which to say so.
             self.instances.remove(&number);
         }
     }
@@ -134,7 +134,7 @@ impl World {
         self.cut(at, is_silent);
     }
 
-    /// An instance gives up a connection whose `Open` is under way, and makes another one: either may arrive first.
+    /// Drops a connection of an instance whose `Open` is under way, and makes another one: either may arrive first.
     pub(super) fn overtake(&mut self) {
         let is_accepting = |connection: &Connection| {
             matches!(connection.publisher_end, PublisherEnd::Accepting) && connection.is_consumer_there
@@ -150,7 +150,7 @@ impl World {
         self.connect(self.connections[at].instance);
     }
 
-    /// Some of what is under way arrives still.
+    /// Cuts a connection. Some of what is under way still arrives.
     pub(super) fn cut(&mut self, at: usize, is_silent: bool) {
         let connection = &mut self.connections[at];
         let up = self.random.below(connection.up.len() + 1);
@@ -180,7 +180,8 @@ impl World {
         Ok(())
     }
 
-    /// Of more filters than are kept the oldest count as one: few courses go so far.
+    /// Returns true if no more filters come than are kept. Otherwise the oldest would count as one; few courses have so
+    /// many.
     fn may_change_filter(&self) -> bool {
         let coming = self.instances.values().filter(|instance| instance.has_filter).count();
         self.subscription().is_some_and(|one| one.snapshot().settings.earlier.len() + coming < EARLIER_MAX)
@@ -198,7 +199,7 @@ impl World {
         instance.has_filter = true;
     }
 
-    /// The filter may have changed: what is true follows.
+    /// Follows a change of the filter in the truth.
     pub(super) fn note_filter(&mut self) {
         let Some(snapshot) = self.subscription().map(|one| one.snapshot()) else { return };
         let (settings, frontier) = (snapshot.settings, snapshot.offset);
@@ -215,7 +216,7 @@ impl World {
         if settings.earlier.len() == EARLIER_MAX {
             self.note_oldest_filters(frontier, &settings.earlier[0]);
         }
-        // What instances have received that have not come back since the publisher started, is not known to it.
+        // The publisher does not know what instances have received that have not come back since its start.
         let offset_of = |id: EventId| self.events.get(id).offset + 1;
         let received = self.instances.values().filter_map(|one| one.received);
         let there = self.connections.iter().filter(|one| one.is_consumer_there);
@@ -231,8 +232,8 @@ impl World {
         }
     }
 
-    /// The oldest of the filters that are kept holds for all before it too, from the frontier on; what went through one that is not
-    /// kept any more may have been left out by it.
+    /// Applies the oldest filter that is kept to all events before it too, from the frontier on. Filters that are not kept any more
+    /// may have left out some of those that they filtered.
     fn note_oldest_filters(&mut self, frontier: i64, oldest: &Earlier) {
         let sieve = Sieve::of_proto(oldest.filter.as_ref());
         let filters = &mut self.directory.filters;
@@ -287,16 +288,16 @@ impl World {
             let status = match &mut self.connections[at].publisher_end {
                 PublisherEnd::Gone => continue,
                 PublisherEnd::Accepting => Status::unavailable("the publisher stops"),
-                PublisherEnd::Open(seat) => {
-                    let now = Now { time: seat.time(now_ms), end: 0, is_stopping: true };
-                    match seat.member.next(now) {
+                PublisherEnd::Open(session) => {
+                    let now = Now { time: session.time(now_ms), end: 0, is_stopping: true };
+                    match session.member.next(now) {
                         Err(status) => status,
                         Ok(Next::Left) => {
                             self.end_session(at, None);
                             continue;
                         }
                         Ok(next) => {
-                            return Err(format!("a session goes on while the publisher stops: {next:?}"));
+                            return Err(format!("a session continues while the publisher stops: {next:?}"));
                         }
                     }
                 }
@@ -346,7 +347,7 @@ impl World {
         let copy = self.copies[which].clone();
         let end = copy.end();
         self.log(|| format!("a copy of {end} events takes the place of the directory"));
-        // The one before can be one to come back to.
+        // The earlier directory becomes a copy, which may come back.
         let before = std::mem::replace(&mut self.directory, copy);
         self.copies[which] = before;
         self.lineage += 1;
@@ -359,7 +360,7 @@ impl World {
         let number = u8::try_from(self.lineage + 2).unwrap_or(u8::MAX);
         self.directory = Directory::new(number, self.ledgers.len() - 1);
         self.lineage += 1;
-        self.log(|| "the directory is lost, and begun anew".to_owned());
+        self.log(|| "the directory is lost, and replaced by a new one".to_owned());
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The publisher's end of connections: what it makes of what arrives, and what it sends.
+//! The publisher's end of connections: takes what arrives, and sends.
 
 use super::*;
 
@@ -7,14 +7,14 @@ impl World {
     pub(super) fn poll(&mut self, at: usize) -> Result<bool, Violation> {
         let Some(publisher) = &self.publisher else { return Ok(false) };
         let connection = &mut self.connections[at];
-        let PublisherEnd::Open(seat) = &mut connection.publisher_end else { return Ok(false) };
+        let PublisherEnd::Open(session) = &mut connection.publisher_end else { return Ok(false) };
         if connection.down.len() >= WINDOW {
             return Ok(false);
         }
-        let time = seat.time(self.now_ms.load(Ordering::Relaxed));
+        let time = session.time(self.now_ms.load(Ordering::Relaxed));
         let now = Now { time, end: publisher.ring.end(), is_stopping: false };
         loop {
-            let frame = match seat.member.next(now) {
+            let frame = match session.member.next(now) {
                 Ok(Next::Frame(frame)) => frame,
                 Ok(Next::Wait { .. }) => return Ok(false),
                 Ok(Next::Left) => {
@@ -23,7 +23,7 @@ impl World {
                 }
                 Ok(Next::Read(offset)) => {
                     let read = publisher.find(&self.directory, offset).map_err(|refused| refused.to_status());
-                    let read = read.and_then(|chunk| seat.member.read(&chunk, &publisher.counters, time));
+                    let read = read.and_then(|chunk| session.member.read(&chunk, &publisher.counters, time));
                     match read {
                         Ok(Some(frame)) => frame,
                         Ok(None) => continue,
@@ -45,7 +45,7 @@ impl World {
         let upto = match &frame {
             Frame::Records(records) => Some(records.next),
             Frame::Skip(skip) => Some(skip.next),
-            // What is before is done, by this instance or by others.
+            // Events before the offset are done, by this instance or by others.
             Frame::Assign(assign) => Some(assign.offset),
             _ => None,
         };
@@ -59,7 +59,7 @@ impl World {
         Ok(())
     }
 
-    /// A session ends; a status is sent, if there is one.
+    /// Ends a session, with a status if there is one.
     pub(super) fn end_session(&mut self, at: usize, status: Option<Status>) {
         let name = self.name(at).to_owned();
         let words = status.as_ref().map_or("it has left", |status| status.message()).to_owned();
@@ -71,18 +71,18 @@ impl World {
         }
     }
 
-    /// A session ends by an error, which has to have a reason.
+    /// Ends a session by an error, which has to have a reason.
     fn refuse(&mut self, at: usize, status: &Status) -> Result<(), Violation> {
         let connection = &self.connections[at];
         let (began_ms, number) = match &connection.publisher_end {
-            PublisherEnd::Open(seat) => (Some(seat.began_ms), seat.number),
+            PublisherEnd::Open(session) => (Some(session.began_ms), session.number),
             _ => (None, usize::MAX),
         };
         let is_explained = match Refused::of_status(status) {
             Some(Refused::Fenced) => {
-                // It may not have been told yet that it was to give slices back.
+                // The `Revoke` of its slices may be under way still.
                 let is_late = began_ms.is_some_and(|ms| ms + REVOKE_MS_MAX <= self.now());
-                is_late || self.is_overtaken(at) || self.is_pinned_anew(connection.instance, number)
+                is_late || self.is_overtaken(at) || self.is_pinned_again(connection.instance, number)
             }
             Some(Refused::OutOfRange { offset, start, .. }) => {
                 offset < start && start == self.directory.start
@@ -95,31 +95,32 @@ impl World {
         Ok(())
     }
 
-    /// The publisher has a later connection of the instance.
+    /// Returns true if the publisher has a later connection of the instance.
     pub(super) fn is_overtaken(&self, at: usize) -> bool {
         let connection = &self.connections[at];
         self.joined.get(&connection.instance).is_some_and(|last| *last > connection.number)
     }
 
-    /// Another instance, which came later than this seat, pins some of its slices.
-    fn is_pinned_anew(&self, instance: usize, seat: usize) -> bool {
+    /// Returns true if another instance, whose session came later, pins some of its slices.
+    fn is_pinned_again(&self, instance: usize, session: usize) -> bool {
         let own = self.pins.get(&instance).map(|(pin, _)| *pin);
-        let is_later =
-            |(pin, number): &(SliceRange, usize)| *number > seat && own.is_some_and(|own| own.overlaps(*pin));
+        let is_later = |(pin, number): &(SliceRange, usize)| {
+            *number > session && own.is_some_and(|own| own.overlaps(*pin))
+        };
         self.pins.iter().any(|(other, pinned)| *other != instance && is_later(pinned))
     }
 
-    /// `Open` has come.
+    /// Takes an `Open`.
     fn accept(&mut self, at: usize, open: proto::Open) -> Result<(), Violation> {
         let Some(mut publisher) = self.publisher.take() else { return Ok(()) };
         let view = publisher.view(&self.directory);
         let (mut begun, mut kept_at) = (None, None);
         let joined = Opening::of(open, Granted::default()).and_then(|opening| {
-            opening.check(&view, &publisher.lenses)?;
+            opening.check(&view, &publisher.pipelines)?;
             let (subscription, begins) = publisher.subscription(&self.directory, opening.start);
             begun = begins;
             kept_at = subscription.check(&view).err();
-            Member::join(subscription, publisher.lenses.clone(), opening, &view)
+            Member::join(subscription, publisher.pipelines.clone(), opening, &view)
         });
         self.publisher = Some(publisher);
         if let Some(from) = begun {
@@ -138,14 +139,14 @@ impl World {
                 self.connections[at].left_at = received.map(|tip| self.left_at(tip));
                 self.connections[at].is_left = received.is_some_and(|tip| self.is_left(tip));
                 self.joined.insert(self.connections[at].instance, self.connections[at].number);
-                self.seats_so_far += 1;
+                self.sessions_so_far += 1;
                 let (began_ms, number, instance) =
-                    (self.now(), self.seats_so_far, self.connections[at].instance);
+                    (self.now(), self.sessions_so_far, self.connections[at].instance);
                 if let Some((_, last)) = self.pins.get_mut(&instance) {
                     *last = number;
                 }
-                let seat = Seat { member, began_ms, number, slices: None, is_revoked: false };
-                self.connections[at].publisher_end = PublisherEnd::Open(Box::new(seat));
+                let session = Session { member, began_ms, number, slices: None, is_revoked: false };
+                self.connections[at].publisher_end = PublisherEnd::Open(Box::new(session));
             }
             Err(status) => {
                 self.check_refused(at, &status, kept_at.as_ref())?;
@@ -175,10 +176,10 @@ impl World {
         }
         match (&mut self.connections[at].publisher_end, message) {
             (PublisherEnd::Accepting, Some(from_consumer::Frame::Open(open))) => self.accept(at, open),
-            (PublisherEnd::Open(seat), message) => {
-                let time = seat.time(now_ms);
+            (PublisherEnd::Open(session), message) => {
+                let time = session.time(now_ms);
                 let message = message.map(|frame| FromConsumer { frame: Some(frame) });
-                let taken = seat.member.take(message, time);
+                let taken = session.member.take(message, time);
                 self.note_filter();
                 taken.or_else(|status| self.refuse(at, &status))
             }

@@ -1,4 +1,4 @@
-//! The log of a test's process, in both forms that a program may choose.
+//! The log of a test's process, in both formats of a program's log.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};

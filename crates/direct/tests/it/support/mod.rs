@@ -1,4 +1,4 @@
-//! What the tests of streams share: journals in a temporary folder, and consumers that read to lists.
+//! Helpers of the tests of streams: journals in a temporary folder, and consumers that read to lists.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses some of it")]
 
 pub(crate) mod log;
@@ -16,8 +16,8 @@ use mainstem_records::{Batch, Scratch};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What this process is to do where a test has started it, by variables of these names: its role, the publisher's address, and a
-/// runtime for it.
+/// The role of this process if a test has started it, from variables of these names: the role, the publisher's address, and a
+/// runtime.
 pub(crate) fn role(role: &str, address: &str) -> Option<(String, String, tokio::runtime::Runtime)> {
     let role = std::env::var(role).ok()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -28,12 +28,12 @@ pub(crate) fn open(directory: &Path) -> Journal {
     JournalOptions::new().queue(|queue| queue.segment_bytes(256 << 10)).open(directory).unwrap()
 }
 
-/// Serves at an address that stays its own where it stops and another one is to begin there.
+/// Serves at an address that stays free for the next publisher when this one stops.
 pub(crate) async fn serve(journal: &Journal) -> Serving {
     Publisher::new().stream(journal).start(&format!("127.0.0.1:{}", mainstem_testkit::port())).await.unwrap()
 }
 
-/// Serves at an address that another one had a moment ago.
+/// Serves at an address that another publisher had a moment ago.
 pub(crate) async fn serve_at(journal: &Journal, address: SocketAddr) -> Serving {
     let deadline = tokio::time::Instant::now() + DEADLINE;
     loop {
@@ -78,7 +78,7 @@ impl Reader {
         }
     }
 
-    /// Takes what comes next.
+    /// Takes the next event of the subscription.
     pub(crate) async fn step(&mut self) -> Result<(), DirectError> {
         let event = tokio::time::timeout(DEADLINE, self.consumer.next()).await.expect("something comes")?;
         self.take(event);
@@ -115,7 +115,7 @@ impl Reader {
         self.consumer.positions().done(Done { assignment, offset: self.next, finished: Vec::new() });
     }
 
-    /// Takes what comes until so many events have come in all.
+    /// Takes events until it has so many in all.
     pub(crate) async fn read(&mut self, count: usize) -> &[(i64, String)] {
         while self.events.len() < count {
             self.step().await.unwrap();
@@ -123,7 +123,7 @@ impl Reader {
         &self.events
     }
 
-    /// Takes what comes until it is so far.
+    /// Takes events until its position is this offset.
     pub(crate) async fn read_to(&mut self, offset: i64) {
         while self.next < offset {
             self.step().await.unwrap();

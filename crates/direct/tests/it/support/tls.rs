@@ -1,4 +1,4 @@
-//! Certificates, and what is said of those that are not accepted.
+//! Certificates, and the refusal of those that are not accepted.
 
 use mainstem_direct::{Address, Admin};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -31,7 +31,7 @@ pub(crate) fn certificates() -> Certificates {
     Certificates { server, client, authority: issuer.pem(), issuer }
 }
 
-/// Why nothing is answered at an address: with TLS 1.3 a refused certificate shows at the first call.
+/// Returns the reason why a call fails at an address: with TLS 1.3 a refused certificate shows at the first call.
 pub(crate) async fn refusal_of(address: Address) -> String {
     answered(address).await.unwrap_err().to_string()
 }

@@ -1,4 +1,4 @@
-//! The lenses of a stream: consumers with equal filters look through one, so that an event is evaluated once for all of them.
+//! The filter pipelines of a stream. Consumers with equal filters share one, so that an event is evaluated once for all of them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,11 +8,12 @@ use mainstem_peers::Peer;
 use parking_lot::Mutex;
 use prost::Message as _;
 
-use crate::chunk::{Lens, Transform};
+use crate::chunk::{FilterPipeline, Transform};
 use crate::filter::{Filter, FilterError, PATTERNS_IN_ALL_MAX};
 use crate::proto;
 
-/// The number of patterns of filters that are in use, of all streams that share it, and those that each address has brought.
+/// The number of patterns in the filters that are in use, for all streams that share it, with the number that each address
+/// has brought.
 #[derive(Debug, Clone)]
 pub(crate) struct Patterns(Arc<Mutex<Counts>>);
 
@@ -20,7 +21,7 @@ pub(crate) struct Patterns(Arc<Mutex<Counts>>);
 struct Counts {
     max: usize,
     taken: usize,
-    /// The number of each address with some.
+    /// The number of patterns that each address has brought, if any.
     by_peer: HashMap<Peer, usize>,
 }
 
@@ -29,8 +30,8 @@ impl Patterns {
         Patterns(Arc::new(Mutex::new(Counts { max, taken: 0, by_peer: HashMap::new() })))
     }
 
-    /// Counts so many more until they are dropped, and how many of them an address has brought. One address has half of all, so that it keeps
-    /// no other one out; who asks in this process may have all.
+    /// Counts more patterns until they are dropped, and those of them that an address has brought. One address may have half of all, so
+    /// that it keeps no other one out. This process itself may have all.
     fn take(&self, count: usize, peer: Option<(Peer, usize)>) -> Result<CountedPatterns, FilterError> {
         let mut counts = self.0.lock();
         if counts.taken + count > counts.max {
@@ -56,7 +57,7 @@ impl Default for Patterns {
     }
 }
 
-/// Patterns that are in use. They are given back when it is dropped.
+/// Patterns that are in use. They are no longer counted when this is dropped.
 #[derive(Debug)]
 pub(crate) struct CountedPatterns {
     patterns: Patterns,
@@ -78,48 +79,47 @@ impl Drop for CountedPatterns {
     }
 }
 
-/// The lens of some filters, if one is in use. Who makes it has it locked meanwhile.
-type Place = Arc<Mutex<Weak<Lens>>>;
+/// The pipeline of some filters, if one is in use. It is locked while one caller makes it.
+type Place = Arc<Mutex<Weak<FilterPipeline>>>;
 
-/// Makes lenses, and keeps those that are in use.
+/// Makes pipelines, and shares those that are in use.
 #[derive(Default)]
-pub(crate) struct LensCache {
+pub(crate) struct PipelineCache {
     transform: Option<Arc<Transform>>,
     patterns: OnceLock<Patterns>,
-    /// By the filters' bytes.
+    /// By the encoded bytes of the filters.
     places: Mutex<HashMap<Vec<u8>, Place>>,
 }
 
-impl std::fmt::Debug for LensCache {
+impl std::fmt::Debug for PipelineCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LensCache").field("places", &self.places).finish_non_exhaustive()
+        f.debug_struct("PipelineCache").field("places", &self.places).finish_non_exhaustive()
     }
 }
 
-impl LensCache {
-    /// Of a stream with a transformation, or without.
-    pub(crate) fn new(transform: Option<Arc<Transform>>) -> LensCache {
-        LensCache { transform, patterns: OnceLock::new(), places: Mutex::default() }
+impl PipelineCache {
+    /// Makes a cache for a stream with a transformation, or without.
+    pub(crate) fn new(transform: Option<Arc<Transform>>) -> PipelineCache {
+        PipelineCache { transform, patterns: OnceLock::new(), places: Mutex::default() }
     }
 
-    /// Counts patterns among those of other streams, if it has not made a lens yet.
+    /// Counts patterns together with those of other streams, if this cache has not made a pipeline yet.
     pub(crate) fn count_among(&self, patterns: &Patterns) {
-        // One that has, counts for itself.
+        // A cache that has made one counts alone.
         let _ = self.patterns.set(patterns.clone());
     }
 
-    /// The lens that events pass through before a consumer with these filters, and the one that is kept for its name, sees them. `peer` has brought the
-    /// former, if it was not this process. Who asks for equal filters at one time waits for the one that
-    /// compiles them; others do not.
+    /// The pipeline for a consumer with these filters and the one that is stored for its name. `peer` has brought the former; none if it
+    /// was this process. Callers with equal filters wait for the first of them, which compiles the filters; others do not wait.
     ///
     /// # Errors
-    /// Of the first filter that cannot be compiled, or that there are too many patterns.
-    pub(crate) fn lens<'a>(
+    /// The error of the first filter that cannot be compiled, or that there are too many patterns.
+    pub(crate) fn pipeline<'a>(
         &self,
         filters: impl IntoIterator<Item = &'a proto::Filter>,
         kept: Option<&'a proto::Filter>,
         peer: Option<IpAddr>,
-    ) -> Result<Arc<Lens>, FilterError> {
+    ) -> Result<Arc<FilterPipeline>, FilterError> {
         let says_something = |filter: &&proto::Filter| !filter.exclude.is_empty();
         let mut filters: Vec<&proto::Filter> = filters.into_iter().filter(says_something).collect();
         let own = count(&filters)?;
@@ -135,9 +135,9 @@ impl LensCache {
         let patterns =
             self.patterns.get_or_init(Patterns::default).take(all, peer.map(|peer| (Peer::of(peer), own)))?;
         let compiled = filters.into_iter().map(Filter::compile).collect::<Result<Vec<_>, _>>()?;
-        let lens = Arc::new(Lens::new(self.transform.clone(), compiled).counted(patterns));
-        *place = Arc::downgrade(&lens);
-        Ok(lens)
+        let pipeline = Arc::new(FilterPipeline::new(self.transform.clone(), compiled).counted(patterns));
+        *place = Arc::downgrade(&pipeline);
+        Ok(pipeline)
     }
 
     fn place(&self, key: Vec<u8>) -> Place {
@@ -145,7 +145,7 @@ impl LensCache {
         if let Some(known) = places.get(&key) {
             return known.clone();
         }
-        // One that is only here is locked by no one.
+        // An entry that only the map has is locked by no one.
         places.retain(|_, place| Arc::strong_count(place) > 1 || place.lock().strong_count() > 0);
         places.entry(key).or_default().clone()
     }
@@ -167,56 +167,56 @@ mod tests {
     #[test]
     fn patterns_of_all_filters_that_are_in_use_are_bounded_together() {
         let all = Patterns::new(4);
-        let caches = [LensCache::default(), LensCache::default()];
+        let caches = [PipelineCache::default(), PipelineCache::default()];
         caches.iter().for_each(|cache| cache.count_among(&all));
-        let three = caches[0].lens([&patterns(&["a", "b", "c"])], None, None).unwrap();
-        let same = caches[0].lens([&patterns(&["a", "b", "c"])], None, None).unwrap();
+        let three = caches[0].pipeline([&patterns(&["a", "b", "c"])], None, None).unwrap();
+        let same = caches[0].pipeline([&patterns(&["a", "b", "c"])], None, None).unwrap();
         assert!(Arc::ptr_eq(&three, &same), "it counts once");
         let two = patterns(&["a", "b"]);
-        let refused = caches[1].lens([&two], None, None).unwrap_err();
+        let refused = caches[1].pipeline([&two], None, None).unwrap_err();
         assert_eq!(refused, FilterError::TooManyInAll);
         assert_eq!(refused.to_status().code(), tonic::Code::ResourceExhausted);
-        caches[1].lens([&criteria::only([criteria::key("a")])], None, None).unwrap();
-        let one = caches[1].lens([&patterns(&["a"])], None, None).unwrap();
+        caches[1].pipeline([&criteria::only([criteria::key("a")])], None, None).unwrap();
+        let one = caches[1].pipeline([&patterns(&["a"])], None, None).unwrap();
         drop((three, one));
-        caches[1].lens([&two], None, None).unwrap_err();
+        caches[1].pipeline([&two], None, None).unwrap_err();
         drop(same);
-        let _two = caches[1].lens([&two], None, None).unwrap();
+        let _two = caches[1].pipeline([&two], None, None).unwrap();
         // What cannot be compiled counts for nothing.
-        caches[0].lens([&patterns(&["a", "("])], None, None).unwrap_err();
-        caches[0].lens([&patterns(&["c", "d"])], None, None).unwrap();
+        caches[0].pipeline([&patterns(&["a", "("])], None, None).unwrap_err();
+        caches[0].pipeline([&patterns(&["c", "d"])], None, None).unwrap();
     }
 
     #[test]
     fn one_address_keeps_no_other_out() {
-        let cache = LensCache::default();
+        let cache = PipelineCache::default();
         cache.count_among(&Patterns::new(4));
         let [one, other] = ["10.0.0.1", "10.0.0.2"].map(|address| Some(address.parse::<IpAddr>().unwrap()));
-        let two = cache.lens([&patterns(&["a", "b"])], None, one).unwrap();
+        let two = cache.pipeline([&patterns(&["a", "b"])], None, one).unwrap();
         assert_eq!(
-            cache.lens([&patterns(&["c"])], None, one).unwrap_err(),
+            cache.pipeline([&patterns(&["c"])], None, one).unwrap_err(),
             FilterError::TooManyOfPeer { most: 2 }
         );
-        let same = cache.lens([&patterns(&["a", "b"])], None, other).unwrap();
+        let same = cache.pipeline([&patterns(&["a", "b"])], None, other).unwrap();
         assert!(Arc::ptr_eq(&two, &same), "it counts for who brought it");
-        let _two = cache.lens([&patterns(&["c", "d"])], None, other).unwrap();
-        assert_eq!(cache.lens([&patterns(&["e"])], None, None).unwrap_err(), FilterError::TooManyInAll);
+        let _two = cache.pipeline([&patterns(&["c", "d"])], None, other).unwrap();
+        assert_eq!(cache.pipeline([&patterns(&["e"])], None, None).unwrap_err(), FilterError::TooManyInAll);
         drop((two, same));
         let kept = patterns(&["h"]);
-        cache.lens([&patterns(&["f", "g"])], None, one).unwrap();
-        cache.lens([&patterns(&["f"])], Some(&kept), one).unwrap();
-        let _one = cache.lens([&patterns(&["f"])], None, one).unwrap();
-        cache.lens([&patterns(&["g"])], Some(&kept), one).unwrap_err();
+        cache.pipeline([&patterns(&["f", "g"])], None, one).unwrap();
+        cache.pipeline([&patterns(&["f"])], Some(&kept), one).unwrap();
+        let _one = cache.pipeline([&patterns(&["f"])], None, one).unwrap();
+        cache.pipeline([&patterns(&["g"])], Some(&kept), one).unwrap_err();
     }
 
     #[test]
     fn filters_that_nobody_uses_are_forgotten() {
-        let cache = LensCache::default();
-        let used = cache.lens([&patterns(&["used"])], None, None).unwrap();
+        let cache = PipelineCache::default();
+        let used = cache.pipeline([&patterns(&["used"])], None, None).unwrap();
         for n in 0..100 {
-            cache.lens([&criteria::only([criteria::key(format!("{n}"))])], None, None).unwrap();
+            cache.pipeline([&criteria::only([criteria::key(format!("{n}"))])], None, None).unwrap();
         }
         assert!(cache.places.lock().len() <= 2, "the last one may be there");
-        assert!(Arc::ptr_eq(&used, &cache.lens([&patterns(&["used"])], None, None).unwrap()));
+        assert!(Arc::ptr_eq(&used, &cache.pipeline([&patterns(&["used"])], None, None).unwrap()));
     }
 }

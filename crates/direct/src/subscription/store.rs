@@ -1,5 +1,5 @@
-//! The places where a subscription is kept: a file beside the journal, and, in the terms of the queue, the position of a named tailer, which its
-//! retention may wait for. Neither takes a descriptor while nothing is written.
+//! The places where a subscription is stored: a file beside the journal, and the position of a named tailer of the queue, for which
+//! retention may wait. Neither takes a descriptor while nothing is written.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,42 +8,42 @@ use mainstem_lines::OneLine;
 use mainstem_queue::{Bookmark, Queue, file_of_name, name_of_file};
 
 use crate::error::{DirectError, Result};
-use crate::kept::{KeptFile, Syncing};
+use crate::slot_file::{SlotFile, Syncing};
 
 const FOLDER: &str = "subscriptions";
 const EXTENSION: &str = ".subscription";
 
-/// Keeps a subscription.
-pub(crate) trait Keeper: std::fmt::Debug + Send {
-    /// Keeps these bytes in place of those before, so that they survive a kill; if `is_synced`, a power cut too.
+/// The storage of a subscription.
+pub(crate) trait SubscriptionStore: std::fmt::Debug + Send {
+    /// Replaces what is stored. The bytes survive a kill; if `is_synced`, a power cut too.
     ///
     /// # Errors
-    /// If they cannot be written; those before are then kept still.
+    /// If they cannot be written; the earlier ones are still stored then.
     fn write(&mut self, bytes: &[u8], is_synced: bool) -> Result<()>;
 
-    /// All before an offset is done.
+    /// Notes that every event before an offset is done.
     fn seek(&mut self, offset: i64);
 
-    /// A sync of what is kept now; none if no power cut can take it back, or if its sync has failed.
+    /// Returns the sync of the last write; `None` if it is on disk, or if its sync has failed.
     fn to_sync(&self) -> Option<Syncing>;
 
-    /// What had this number was synced.
+    /// Notes that the write of this number was synced.
     fn synced(&mut self, number: u64);
 
-    /// The sync of what had this number failed. Returns true if that is kept now, and is to be written again.
+    /// Notes that the sync of this number failed. Returns true if it was the last write, which has to be written again.
     fn sync_failed(&mut self, number: u64) -> bool;
 
-    /// Forgets the consumer. Nothing is kept after that.
+    /// Deletes the consumer. Nothing is stored after that.
     ///
     /// # Errors
-    /// If what is kept cannot be deleted; it is kept still then.
+    /// If it cannot be deleted; it is still stored then.
     fn delete(&mut self) -> Result<()>;
 }
 
-/// Keeps it beside a journal.
+/// Stores a subscription beside a journal.
 #[derive(Debug)]
 pub(super) struct BesideJournal {
-    file: KeptFile,
+    file: SlotFile,
     queue: Queue,
     /// Has retention wait.
     bookmark: Bookmark,
@@ -51,23 +51,23 @@ pub(super) struct BesideJournal {
 }
 
 impl BesideJournal {
-    /// Opens what is kept of a consumer; returns what that is, none for a new one.
+    /// Opens a consumer's file; returns its contents, none for a new one.
     pub(super) fn open(queue: &Queue, name: &str) -> Result<(BesideJournal, Option<Vec<u8>>)> {
         let path = path(queue.directory(), name);
         let folder = path.parent().expect("it has one");
         std::fs::create_dir_all(folder).map_err(|error| DirectError::io("making", folder, error))?;
-        let (file, kept) = KeptFile::open(&path)?;
+        let (file, kept) = SlotFile::open(&path)?;
         let (queue, bookmark, name) = (queue.clone(), queue.bookmark(name)?, name.to_owned());
         Ok((BesideJournal { file, queue, bookmark, name }, kept))
     }
 
-    /// Where.
+    /// The path of the file.
     pub(super) fn path(&self) -> &Path {
         self.file.path()
     }
 }
 
-impl Keeper for BesideJournal {
+impl SubscriptionStore for BesideJournal {
     fn write(&mut self, bytes: &[u8], is_synced: bool) -> Result<()> {
         self.file.write(bytes, is_synced)
     }
@@ -89,7 +89,7 @@ impl Keeper for BesideJournal {
     }
 
     fn delete(&mut self) -> Result<()> {
-        // The file is what counts: without it the consumer is not known, whatever becomes of the rest.
+        // The file decides: without it the consumer is unknown, whatever becomes of the rest.
         let path = self.file.path();
         match std::fs::remove_file(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -106,7 +106,7 @@ impl Keeper for BesideJournal {
     }
 }
 
-/// Names of the consumers that are kept beside a journal.
+/// Returns the names of the consumers that are stored beside a journal.
 pub(super) fn names(directory: &Path) -> Result<Vec<String>> {
     let folder = directory.join(FOLDER);
     let entries = match std::fs::read_dir(&folder) {
@@ -123,7 +123,7 @@ pub(super) fn names(directory: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Has the name of a new file outlive a power cut: a consumer that begins at the end would miss what came before it is known again.
+/// Makes the name of a new file durable. Without it, a consumer that begins at the end could miss events after a power cut.
 pub(super) fn sync_names(queue: &Queue, path: &Path) -> Result<()> {
     for directory in [path.parent().expect("it has one"), queue.directory()] {
         let synced = File::open(directory).and_then(|directory| directory.sync_all());

@@ -1,11 +1,11 @@
 //! Small files that are replaced as a whole, again and again, and survive a kill at any instruction.
 //!
-//! Three slots, each with a number and a CRC; the one with the greatest number that is whole counts. What is written goes to a slot
-//! that is neither the latest one nor the latest that is known to be on the disk: a kill leaves the one, a power cut the other.
+//! A file has three slots, each with a number and a CRC. The whole slot with the greatest number counts. A write goes to a slot that is
+//! neither the latest one nor the latest one on disk. So a kill during the write leaves the first, and a power cut the second.
 //!
-//! A file is open while something is written to it and not synced, so that its sync hears of a write that failed; no more than
-//! [`OPEN_MAX`] are at one time. Further ones are opened for each write and for the sync: the kernel then says of a write that failed if
-//! no other has asked.
+//! A file stays open between a write and its sync, so that the sync reports a write that failed. At most [`OPEN_MAX`] files are open at
+//! a time. Further ones are opened for each write and again for the sync. The kernel then reports a failed write if no other sync has
+//! reported it.
 //!
 //! ```text
 //! slots at bytes 0, 65,536 and 131,072, all integers little-endian
@@ -25,35 +25,35 @@ const MAGIC: [u8; 8] = *b"MSDIRECT";
 const SLOT_BYTES: u64 = 64 << 10;
 const SLOTS: usize = 3;
 const HEAD_BYTES: usize = 24;
-/// The most that fits.
+/// The largest body of a slot.
 pub(crate) const BODY_BYTES_MAX: usize = SLOT_BYTES as usize - HEAD_BYTES;
 
 /// The most files of this process that are open between a write and their sync.
 pub(crate) const OPEN_MAX: usize = 64;
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-/// A file.
+/// A file of three slots.
 #[derive(Debug)]
-pub(crate) struct KeptFile {
+pub(crate) struct SlotFile {
     path: PathBuf,
-    /// Since the first write that is not synced.
+    /// Open from the first write that is not synced until the sync.
     file: Option<Arc<OpenFile>>,
-    /// What each slot has; 0 without anything.
+    /// The number of what each slot has; 0 if it has nothing.
     numbers: [u64; SLOTS],
-    /// The slot with what is kept now.
+    /// The slot of the last write.
     latest: Option<usize>,
-    /// The slot that no power cut takes back.
+    /// The latest slot that is on disk.
     on_disk: Option<usize>,
     /// A sync of the latest one has failed. The kernel may take its pages for written now, so that another would report success.
     has_failed: bool,
 }
 
-/// A file that is kept open, which is one of [`OPEN_MAX`].
+/// An open file, which counts among [`OPEN_MAX`].
 #[derive(Debug)]
 struct OpenFile(File);
 
 impl OpenFile {
-    /// Keeps a file open unless that many are.
+    /// Counts a file as open; `None` if [`OPEN_MAX`] are.
     fn keep(file: File) -> Option<OpenFile> {
         let take = |open: usize| (open < OPEN_MAX).then_some(open + 1);
         OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok().map(|_| OpenFile(file))
@@ -66,7 +66,7 @@ impl Drop for OpenFile {
     }
 }
 
-/// A sync of a file that is under way, without the file's owner.
+/// A sync under way, without a borrow of the [`SlotFile`].
 #[derive(Debug)]
 pub(crate) struct Syncing {
     path: PathBuf,
@@ -82,7 +82,7 @@ impl Syncing {
         Syncing { path: "/dev/null".into(), file: None, number }
     }
 
-    /// The number that [`KeptFile::synced`] takes after a sync, or [`KeptFile::sync_failed`].
+    /// The number that [`SlotFile::synced`] takes after a sync, or [`SlotFile::sync_failed`].
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -92,7 +92,7 @@ impl Syncing {
         match &self.file {
             Some(file) => file.0.sync_data(),
             None => match File::open(&self.path) {
-                // It was deleted meanwhile, with what was to be kept.
+                // The file was deleted meanwhile, and needs no sync.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
                 opened => opened.and_then(|file| file.sync_data()),
             },
@@ -100,16 +100,16 @@ impl Syncing {
     }
 }
 
-impl KeptFile {
-    /// Opens a file, made if need be; returns what it keeps.
+impl SlotFile {
+    /// Opens a file, or makes it; returns its latest body.
     ///
     /// # Errors
-    /// If it cannot be opened, read or synced, or has something and no slot of it is whole.
-    pub(crate) fn open(path: &Path) -> Result<(KeptFile, Option<Vec<u8>>)> {
+    /// If the file cannot be opened, read or synced, or was written and has no whole slot.
+    pub(crate) fn open(path: &Path) -> Result<(SlotFile, Option<Vec<u8>>)> {
         let file = open(path)?;
         let failed = |error| DirectError::io("reading", path, error);
         let len = file.metadata().map_err(failed)?.len();
-        // One that cannot be read now may be the latest.
+        // A slot that cannot be read now may be the latest, so the error is not passed over.
         let mut slots: [_; SLOTS] = [const { None }; SLOTS];
         for (slot, read) in slots.iter_mut().enumerate() {
             *read = read_slot(&file, slot_at(slot)).map_err(failed)?;
@@ -117,20 +117,21 @@ impl KeptFile {
         let numbers = std::array::from_fn(|slot| slots[slot].as_ref().map_or(0, |(number, _)| *number));
         let latest = (0..SLOTS).filter(|slot| slots[*slot].is_some()).max_by_key(|slot| numbers[*slot]);
         if latest.is_none() && len > 0 && has_been_written(&file, len).map_err(failed)? {
-            let reason = "none of its copies is whole; restore it, or delete it and begin anew".to_owned();
+            let reason =
+                "none of its copies is whole; restore it, or delete it to begin with none".to_owned();
             return Err(DirectError::Damaged { path: path.to_owned(), reason });
         }
         let kept = latest.and_then(|latest| Some((latest, slots.into_iter().nth(latest)??)));
         if let Some((slot, (number, body))) = &kept {
-            // A sync of before may have failed, and then says nothing of what was written before it. To write the same once more harms
-            // nothing that is there.
+            // An earlier sync may have failed. Another one then succeeds without writing anything. To write the same bytes again harms
+            // nothing.
             let written = file.write_all_at(&encode(*number, body), slot_at(*slot));
             written.map_err(|error| DirectError::io("writing", path, error))?;
             file.sync_data().map_err(|error| DirectError::io("syncing", path, error))?;
         }
         let body = kept.map(|(_, (_, body))| body);
         Ok((
-            KeptFile {
+            SlotFile {
                 path: path.to_owned(),
                 file: None,
                 numbers,
@@ -142,11 +143,11 @@ impl KeptFile {
         ))
     }
 
-    /// Keeps something else; `is_synced` if a power cut may not take it back, as with the first that it keeps.
+    /// Replaces the body. If `is_synced`, or if nothing is on disk yet, it survives a power cut.
     ///
     /// # Errors
-    /// If it cannot be written; what was kept before is then there still. If it cannot be synced; a start may then find either. In both
-    /// cases no later sync has it on the disk: it is to be written again.
+    /// If the body cannot be written; the one before is still there then. If it cannot be synced; the next start may find either. In
+    /// both cases no later sync makes it durable: it has to be written again.
     pub(crate) fn write(&mut self, body: &[u8], is_synced: bool) -> Result<()> {
         assert!(
             body.len() <= BODY_BYTES_MAX,
@@ -198,30 +199,30 @@ impl KeptFile {
         }
     }
 
-    /// A sync of what is kept now; none if it is on the disk, or its sync has failed.
+    /// Returns the sync of the latest write; `None` if it is on disk, or if its sync has failed.
     pub(crate) fn to_sync(&self) -> Option<Syncing> {
         let latest = self.latest.filter(|latest| self.on_disk != Some(*latest) && !self.has_failed)?;
         Some(Syncing { path: self.path.clone(), file: self.file.clone(), number: self.numbers[latest] })
     }
 
-    /// What had this number is on the disk.
+    /// Notes that the write of this number is on disk.
     pub(crate) fn synced(&mut self, number: u64) {
-        // Its slot may have something else by now, of which that is not known.
+        // A later write may have taken its slot, and is not known to be on disk.
         if let Some(slot) = self.numbers.iter().position(|one| *one == number) {
             self.on_disk = Some(slot);
         }
         self.close_if_synced();
     }
 
-    /// Notes that what had this number may never come to the disk, whatever a later sync says. Returns true if it is what is kept now, which is to
-    /// be written again.
+    /// Notes that the write of this number may never reach the disk, whatever a later sync reports. Returns true if it is the latest one,
+    /// which has to be written again.
     pub(crate) fn sync_failed(&mut self, number: u64) -> bool {
         let is_latest = self.latest.is_some_and(|latest| self.numbers[latest] == number);
         self.has_failed |= is_latest;
         is_latest
     }
 
-    /// Where it is.
+    /// The file's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -292,12 +293,12 @@ mod tests {
     }
 
     fn read(path: &Path) -> Result<Option<Vec<u8>>> {
-        KeptFile::open(path).map(|(_, kept)| kept)
+        SlotFile::open(path).map(|(_, kept)| kept)
     }
 
     /// A device that takes all writes, and cannot be synced.
-    fn never_synced() -> KeptFile {
-        let (mut file, kept) = KeptFile::open(Path::new("/dev/null")).unwrap();
+    fn never_synced() -> SlotFile {
+        let (mut file, kept) = SlotFile::open(Path::new("/dev/null")).unwrap();
         assert_eq!(kept, None);
         assert!(file.write(b"one", true).unwrap_err().to_string().contains("syncing"));
         file
@@ -311,7 +312,7 @@ mod tests {
         file.write(b"one", false).unwrap_err();
 
         let dir = tempfile::tempdir().unwrap();
-        let (mut file, _) = KeptFile::open(&dir.path().join("kept")).unwrap();
+        let (mut file, _) = SlotFile::open(&dir.path().join("kept")).unwrap();
         file.write(b"one", true).unwrap();
         file.write(b"two", false).unwrap();
         let two = file.to_sync().unwrap().number();
@@ -333,7 +334,7 @@ mod tests {
     fn of_a_write_that_was_cut_off_the_one_before_counts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kept");
-        let (mut file, kept) = KeptFile::open(&path).unwrap();
+        let (mut file, kept) = SlotFile::open(&path).unwrap();
         assert_eq!(kept, None);
         file.write(b"one", true).unwrap();
         file.write(b"two", false).unwrap();
@@ -351,7 +352,7 @@ mod tests {
     fn what_was_synced_is_not_written_over() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kept");
-        let (mut file, _) = KeptFile::open(&path).unwrap();
+        let (mut file, _) = SlotFile::open(&path).unwrap();
         file.write(b"first", false).unwrap();
         let mut on_disk = "first".to_owned();
         for number in 1..200 {
