@@ -1,7 +1,7 @@
 //! Handlers: services as functions over the log.
 //!
-//! A service names topics and gives each a function; this crate does order by key, concurrency, retries, dead letters and
-//! offsets. What decides is in plain structs that are given the time:
+//! A service names topics and gives each a function; this crate does order by key, concurrency, retries, dead letters and offsets. The
+//! deciding parts are plain structs that get the time as a parameter:
 //!
 //! | | decides |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! How benchmark cases are measured: `cargo bench` times them by criterion, `cargo xtask counts` counts their instructions.
+//! Measurement of benchmark cases: `cargo bench` times them by criterion, `cargo xtask counts` counts their instructions.
 //!
 //! A crate has one bench here, `benches/CRATE.rs`, whose `main` hands its cases to [`Suite::measure`]. The program does what
 //! its arguments say: nothing (or what `cargo bench` passes on) times all of them, `--list-cases` prints their names,
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 
-/// What criterion takes for a case, beside a second of analysis.
+/// The time that criterion takes to warm a case up and to measure it. Its analysis takes another second.
 const WARM_UP: Duration = Duration::from_millis(500);
 const MEASUREMENT: Duration = Duration::from_secs(2);
 

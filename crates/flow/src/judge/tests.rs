@@ -39,12 +39,12 @@ fn check(script: &str, expected: &Expect) {
         let started = judge.started();
         now += 1;
         let verdict = judge.failed(&mut tries, started, class, 0, now);
-        let told = match verdict {
+        let verdict_text = match verdict {
             Verdict::Retry { at_ms } => format!("again in {} ms", at_ms - now),
             other => format!("{other:?}"),
         };
         let outage = judge.outage_since_ms().map(|at| format!(", outage since {at}")).unwrap_or_default();
-        writeln!(out, "{line} at {now}: {told}{outage}").unwrap();
+        writeln!(out, "{line} at {now}: {verdict_text}{outage}").unwrap();
         if let Verdict::Retry { at_ms } = verdict {
             now = at_ms;
         }

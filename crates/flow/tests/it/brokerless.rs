@@ -1,4 +1,4 @@
-//! Handlers over streams of publishers: the two programs of the README as two processes, and what handlers promise.
+//! Handlers over streams of publishers: the two programs of the README as two processes, and the promises of handlers.
 #![allow(clippy::print_stdout, reason = "a role reports to the test that started it")]
 
 #[allow(unreachable_pub, reason = "it stands in README.md as it is")]
@@ -26,7 +26,7 @@ use crate::support::logs::Logs;
 const ROLE: &str = "TEST_BROKERLESS_ROLE";
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What the processes of the next test run; nothing in the test itself.
+/// The code of the processes that the next test starts. In the test's own process it does nothing.
 #[test]
 fn role() {
     match std::env::var(ROLE).as_deref() {
@@ -182,7 +182,8 @@ async fn what_cannot_work_is_set_aside_to_a_queue() {
     drop(serving);
 }
 
-/// What an application has handled of a stream whose handler goes elsewhere, once each: from these offsets to those.
+/// Starts an application whose handler seeks from some offsets to others of a stream, once each. Returns it with the offsets that it has
+/// handled.
 fn jumping(url: &str, jumps: &[(i64, i64)]) -> (Running, Arc<Mutex<Vec<i64>>>) {
     let jumps: HashMap<i64, i64> = jumps.iter().copied().collect();
     let (handled, jumps) = (Arc::<Mutex<Vec<i64>>>::default(), Arc::new(Mutex::new(jumps)));
@@ -210,14 +211,14 @@ async fn a_handler_goes_elsewhere_and_nothing_of_before_comes_between() {
     let wanted: Vec<i64> = (0..=5).chain(15..=17).chain(3..20).collect();
     until("all is handled", || handled.lock().len() >= wanted.len()).await;
     append(&journal, 1).await;
-    until("it goes on", || handled.lock().last() == Some(&20)).await;
+    until("it continues", || handled.lock().last() == Some(&20)).await;
     running.stop().await.unwrap();
     assert_eq!(*handled.lock(), [wanted, vec![20]].concat());
     let info = Admin::connect(Address::new(&url).unwrap()).await.unwrap().describe("cart").await.unwrap();
     assert_eq!((info[0].consumers[0].offset, info[0].consumers[0].lag), (21, 0));
 }
 
-/// What the metrics say of the lag of the only partition.
+/// Reads the lag of the only partition from the metrics.
 fn lag(running: &Running) -> Option<f64> {
     let metrics = running.status().metrics();
     let line = metrics.lines().find(|line| line.starts_with("mainstem_flow_lag{"))?;
@@ -290,7 +291,7 @@ async fn a_handler_goes_elsewhere_though_its_publisher_is_away() {
     let address = serving.address().to_string();
     serving.stop().await.unwrap();
     may_seek.notify_one();
-    // The driver has heard of it: it knows of no partition until the publisher has.
+    // The driver has received the request when it knows of no partition until the publisher is back.
     until("it seeks", || !running.status().metrics().contains("partition=\"0\"")).await;
     let deadline = Instant::now() + DEADLINE;
     let _serving = loop {
