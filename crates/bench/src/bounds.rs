@@ -18,18 +18,18 @@ use self::measure::measure;
 use self::record::Record;
 use crate::machine;
 
-/// What `mainstem-bench bounds` is to do.
+/// Options of `mainstem-bench bounds`.
 #[derive(Debug)]
 pub struct BoundsOrder {
     /// Test programs by their names in the record.
     pub programs: BTreeMap<String, PathBuf>,
-    /// The file of what is recorded.
+    /// The file of recorded bounds.
     pub record: PathBuf,
-    /// Only tests that have this in their names.
+    /// Only tests whose names contain this.
     pub only: String,
     /// Runs of each test, of which the median counts.
     pub runs: usize,
-    /// True if what is measured is recorded, instead of compared.
+    /// True to record the medians, instead of comparing them.
     pub update: bool,
     /// True to measure on a busy machine as well.
     pub force: bool,
@@ -44,7 +44,7 @@ pub struct Bound {
     pub figure: String,
     /// The median of the runs; none if the test does not measure it any more.
     pub median: Option<f64>,
-    /// The most that it may be; none if it is not recorded.
+    /// The bound; none if it is not recorded.
     pub max: Option<f64>,
 }
 
