@@ -113,7 +113,7 @@ pub(crate) enum Harm {
     DelaySyncs,
 }
 
-/// The measurement on three nodes.
+/// The kind of measurement on three nodes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ClusterKind {
     Load(LoadShape),
@@ -127,7 +127,7 @@ pub(crate) enum ClusterKind {
     Start,
 }
 
-/// The measurement.
+/// The kind of measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     /// Records through the driver's own producers and consumers.

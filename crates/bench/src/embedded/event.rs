@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use super::Event;
 
-/// Number of different patterns.
+/// Number of places at which a pattern may begin.
 const PATTERNS: usize = 1_024;
 /// Digits of a number in JSON.
 const DIGITS: usize = 20;
