@@ -1,7 +1,7 @@
 //! `cargo xtask counts`: instructions per call of each benchmark case and per message of the broker, against what is recorded.
 //!
-//! Time needs a quiet machine, instructions do not: they are the same in every run, so that a regression shows in
-//! continuous integration. valgrind counts them; the cases are those of `cargo bench`.
+//! Time needs a quiet machine, instructions do not: they are the same in every run. So a regression shows in continuous integration.
+//! valgrind counts them; the cases are those of `cargo bench`.
 
 mod callgrind;
 mod message;

@@ -1,7 +1,7 @@
 //! `cargo xtask interop`: unmodified third-party clients and Kafka's own tools against a broker.
 //!
-//! All clients write, read, form groups and administer at once; then the broker is stopped and its files are read by
-//! Kafka's dump tool; then it is killed twice under idempotent producers, and its files are read again.
+//! All clients write, read, form groups and administer at once. Then the broker is stopped, and its files are read by Kafka's dump tool.
+//! Then it is killed twice under idempotent producers, and its files are read again.
 
 mod archive;
 pub(crate) mod broker;

@@ -37,9 +37,9 @@ fn append_and_sync(mut file: File) -> std::io::Result<Histogram<u64>> {
     Ok(costs)
 }
 
-/// Waits until all that was written to the file system of a folder, or removed from it, has reached the disk, so that the files of one
-/// system do not slow down the next one. The removal of a file of gigabytes takes the disk hundreds of milliseconds if the file system
-/// passes it on (`discard`).
+/// Waits until all that was written to the file system of a folder, or removed from it, has reached the disk. So the files of one system do
+/// not slow down the next one. The removal of a file of gigabytes takes the disk hundreds of milliseconds if the file system passes it on
+/// (`discard`).
 pub(crate) fn settle(folder: &Path) -> Result<()> {
     let sync = || rustix::fs::syncfs(File::open(folder)?).map_err(std::io::Error::from);
     sync().with_context(|| format!("{} cannot be synced", folder.display()))

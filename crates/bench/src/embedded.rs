@@ -1,7 +1,7 @@
 //! Embedded queues: the loads of one process between threads, over shared memory.
 //!
-//! A side is a process that runs one load on one queue and prints what it measured, so that its memory is its own: ours is this
-//! program again ([`side`]), the peer's is `chronicle/ChronicleSide.java`, which does the same statement for statement.
+//! A side is a process that runs one load on one queue and prints its results, so that its memory is its own. Ours is this program again
+//! ([`side`]). The peer's is `chronicle/ChronicleSide.java`, which does the same statement for statement.
 
 pub(crate) mod chronicle;
 mod event;

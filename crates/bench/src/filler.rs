@@ -2,7 +2,7 @@
 //!
 //! On a machine that has run for a while, files fill the memory that no process needs, and newly written pages replace the oldest ones.
 //! After a benchmark has removed its files there is free memory instead. A virtual machine may have given it back to its host, and gets it
-//! again page by page, which can cost more than all that a broker does with the page. Without the filler it would be chance which run pays
+//! again page by page. That can cost more than all that a broker does with the page. Without the filler it would be chance which run pays
 //! for that.
 
 use std::fs::{self, File};

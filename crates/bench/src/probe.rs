@@ -1,12 +1,12 @@
 //! The probe: the throughput of records over loopback that this machine allows, measured by the same driver.
 //!
-//! One thread, one epoll instance. It speaks the frames of Produce (13) and Fetch (18) as the driver sends them, appends each batch to a
+//! One thread, one epoll instance. It speaks the frames of Produce (13) and Fetch (18) as the driver sends them. It appends each batch to a
 //! file of its partition (page cache, or synced before the acknowledgement), acknowledges, and wakes the long polls that wait for it. A
 //! request of its own returns the time of each sync.
 //!
-//! It leaves out all that makes a broker: other APIs and versions, topics, groups, producer ids, validation of batches and CRCs, timeouts
-//! other than the long poll's, limits, back-pressure (a reader that does not read stalls all), recovery, replication and configuration. It
-//! does not defend itself against hostile input: a malformed request ends it.
+//! It leaves out all that makes a broker: other APIs and versions, topics, groups, producer ids, recovery, replication and configuration.
+//! It validates no batches and no CRCs, and has no timeouts but the long poll's, no limits and no back-pressure: a reader that does not
+//! read stalls all. It does not defend itself against hostile input: a malformed request ends it.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -570,8 +570,8 @@ impl Workload {
         }
     }
 
-    /// Returns true if one run is enough, however many rounds there are: it takes long, and it looks for a leak or a loss, which is no
-    /// matter of a median.
+    /// Returns true if one run is enough, however many rounds there are. Such a run takes long, and looks for a leak or a loss, for which a
+    /// median means nothing.
     pub(crate) fn is_made_once(self) -> bool {
         matches!(self.kind, Kind::Soak(_))
     }

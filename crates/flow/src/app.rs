@@ -136,8 +136,11 @@ pub struct App {
 }
 
 impl App {
-    /// An application that reads and writes at `kafka://HOST:PORT`, or several of them separated by commas; that reads streams of
-    /// publishers at `grpc://HOST:PORT` (feature `direct`); or one for a test (`TestApp`) at `mem:`.
+    /// Makes an application for a URL:
+    ///
+    /// - `kafka://HOST:PORT`, or several of them separated by commas: it reads and writes at brokers.
+    /// - `grpc://HOST:PORT` (feature `direct`): it reads streams of publishers.
+    /// - `mem:`: it runs in a test (`TestApp`).
     ///
     /// # Errors
     /// [`Error::Invalid`] if the name is empty or the URL is none of these.
@@ -453,8 +456,8 @@ impl App {
         self.producer.iter().fold(config, |config, change| change(config))
     }
 
-    /// Returns the time that the group has to wait for a member that stops, or that partitions are revoked from: for its handlers, and for
-    /// the records that they have given to the producer.
+    /// Returns the time that the group has to wait for a member that stops or has to give up partitions: the time of its handlers, and that
+    /// of the records that they have given to the producer.
     fn give_up_limit(&self) -> Duration {
         let of_handlers = self.times.revoke_grace.max(self.times.stop_within);
         let of_writes = self.producer_config(&self.client).delivery_timeout;

@@ -65,8 +65,8 @@ enum Topics {
 
 /// Is the `main` of a service: `run` (also without a word), `topics plan|apply`, `routes`, `lag`, with `--url` and `--json`.
 ///
-/// It ends with 0 if all went well and 1 if not; `topics plan` with 2 if brokers differ from what is declared, `topics apply`
-/// with 2 if they still do. A second SIGTERM ends `run` at once, with 2.
+/// It ends with 0 if all went well and with 1 if not. `topics plan` ends with 2 if brokers differ from what is declared, `topics apply` if
+/// they still do. A second SIGTERM ends `run` at once, with 2.
 ///
 /// ```no_run
 /// use mainstem_flow::{App, Msg, Route, Text};

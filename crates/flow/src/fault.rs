@@ -13,9 +13,9 @@ use crate::FaultClass;
 /// The reason why a handler has not done its work. Any error becomes one by `?`, and one in a box by [`Fault::of`]. Its class is that of
 /// the outermost of it and its causes which has one, or else [`FaultClass::Failed`]:
 ///
-/// - [`FaultClass::Transient`] for an error of this project's client that may pass ([`ErrorClass::Retriable`]), and for an
-///   [`io::Error`] by which a connection was lost or could not be made, as drivers of databases have it among their causes;
-/// - [`FaultClass::Stop`] for an error of the client after which it cannot go on ([`ErrorClass::Fatal`]).
+/// - [`FaultClass::Transient`] for an error of this project's client that may pass ([`ErrorClass::Retriable`]), and for an [`io::Error`] by
+///   which a connection was lost or could not be made. Drivers of databases have such an error among their causes.
+/// - [`FaultClass::Stop`] for an error of the client after which it cannot continue ([`ErrorClass::Fatal`]).
 ///
 /// It is no `std::error::Error` itself, so that every such error can be turned into one.
 ///
@@ -35,8 +35,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The fault of an error in a box, such as an `anyhow::Error` or a `Box<dyn Error + Send + Sync>`: with its class and its causes, as
-    /// any error has them that becomes one by `?`.
+    /// Makes the fault of an error in a box, such as an `anyhow::Error` or a `Box<dyn Error + Send + Sync>`. It has the class and the
+    /// causes that the error would have by `?`.
     ///
     /// ```
     /// use anyhow::Context as _;

@@ -1,8 +1,8 @@
 //! The decision after a failure: another attempt, a dead letter, or waiting.
 //!
-//! A message that fails by its own fault must not hold its key up for ever; a message that fails because a database is away
-//! must wait, however long that takes, and must not become a dead letter. What tells them apart is how others of the same
-//! route fared beside each failed attempt:
+//! A message that fails by its own fault must not hold its key up for ever. A message that fails because a database is away must wait,
+//! however long that takes, and must not become a dead letter. They differ in the attempts of others of the same route beside each failed
+//! attempt:
 //!
 //! ```text
 //!            ┌── while it ran: at most a tenth of others' attempts failed ──┐
@@ -10,12 +10,12 @@
 //!            └── of the ten that ended next: at most one failed ────────────┘
 //! ```
 //!
-//! After [`Retry::attempts`] attempts a message is a dead letter if each but the last is known to have failed alone. If too few others were
-//! tried to say so, it is one after [`Retry::give_up_after_ms`]. If others fail too, it is an outage: the attempts before it no longer
-//! count, and the message waits.
+//! After [`Retry::attempts`] attempts a message is a dead letter if each but the last is known to have failed alone, and the last is not
+//! known to have failed with others. If too few others were tried to say so, it is one after [`Retry::give_up_after_ms`]. If others fail
+//! too, it is an outage: the attempts before it no longer count, and the message waits.
 //!
-//! Attempts are looked at one by one, and not as shares of a long time: while a database comes and goes, most attempts of a
-//! busy route succeed, but not beside those that fail.
+//! Attempts are judged one by one, and not as shares of a long time. While a database comes and goes, most attempts of a busy route
+//! succeed, but not beside those that fail.
 
 #[cfg(test)]
 mod tests;

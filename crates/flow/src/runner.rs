@@ -1,5 +1,5 @@
-//! Runs the handler over one partition: a task that admits messages to the window in the order of arrival, starts those that may run, and
-//! acts on the judge's verdict about failures.
+//! Runs the handler over one partition. Its task admits messages to the window in the order of arrival, starts those that may run, and acts
+//! on the judge's verdict about failures.
 //!
 //! ```text
 //! driver ──inputs──▶ backlog ──filters──▶ window ──▶ running ──Ok──▶ writing (outputs) ──▶ finished
@@ -9,8 +9,8 @@
 //!        (release, seek, fail)
 //! ```
 //!
-//! It is one future that is polled by hand: what ends and what starts is taken many at a time under one lock, and nothing is
-//! allocated for a message that succeeds and sends nothing.
+//! It is one future that is polled by hand. Attempts that start or end are taken many at a time under one lock, and nothing is allocated
+//! for a message that succeeds and sends nothing.
 
 mod attempts;
 mod backlog;
@@ -221,8 +221,8 @@ impl Progress {
         }
     }
 
-    /// Notes the topic id of a batch, unless its offset is before what has arrived: then the log starts again with it, and the window is
-    /// still that of the topic before.
+    /// Notes the topic id of a batch, unless its offset is before what has arrived. In that case the log starts again with it, and the
+    /// window is still that of the topic before.
     fn note_topic(&mut self, offset: i64, batch: &FetchedBatch) {
         if self.window.as_ref().is_none_or(|window| window.arrived() <= offset) {
             self.topic_id = batch.topic_id();
@@ -241,7 +241,7 @@ impl Progress {
     }
 
     /// Notes the leader epoch of a batch and its offset. If it is later than the epoch of what was finished behind the committed offset,
-    /// the log was cut before that, and none of those records exists any more: epochs only grow with offsets.
+    /// the log was cut before that: epochs only grow with offsets. None of those records exists any more.
     fn note_epoch(&mut self, partition: &TopicPartition, offset: i64, epoch: i32) {
         if self.restored_epoch.is_some_and(|restored| epoch > restored) {
             self.restored_epoch = None;

@@ -159,10 +159,9 @@ impl Status {
         }
     }
 
-    /// Looks whether it makes progress: in no partition has the first unfinished message been running, or been ready to, for longer
-    /// than [`App::stuck_after`](crate::App::stuck_after). One that waits for its next attempt, for the end of a pause, or
-    /// until what it sends or its dead letter is written does not count, nor does any during an outage: a restart would not
-    /// help there.
+    /// Checks that it makes progress: in no partition has the first unfinished message been running, or been ready to, for longer than
+    /// [`App::stuck_after`](crate::App::stuck_after). A message does not count while it waits for its next attempt, for the end of a pause,
+    /// or until its outputs or its dead letter are written. During an outage none counts: a restart would not help.
     ///
     /// # Errors
     /// The partition that makes no progress, since when, and at which offset.

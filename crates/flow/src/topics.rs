@@ -1,7 +1,7 @@
 //! The topics that an application declares, and what the brokers have instead.
 //!
-//! A plan is made by comparison alone; carrying it out deletes nothing, and adds partitions to a topic only if that was asked
-//! for: a key's next messages would go to another partition than its last ones.
+//! A plan is made by comparison alone. Carrying it out deletes nothing. It adds partitions to a topic only if that was asked for: a key's
+//! next messages would go to another partition than its last ones.
 
 use std::fmt;
 

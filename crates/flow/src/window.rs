@@ -424,13 +424,13 @@ impl Window {
         self.slots.first().map_or(self.next, |first| first.offset)
     }
 
-    /// When the present or next attempt of the first unfinished message was due, in the driver's milliseconds: 0 for a first
-    /// attempt, and `u64::MAX` while something else than an attempt is waited for. None if all is finished.
+    /// Returns the time when the present or next attempt of the first unfinished message was due, in the driver's milliseconds; none if all
+    /// is finished. It is 0 for a first attempt, and `u64::MAX` while the message waits for something else than an attempt.
     pub fn frontier_due_ms(&self) -> Option<u64> {
         self.slots.first().map(|first| first.not_before_ms)
     }
 
-    /// The attempt of a running message has ended, and what it sends, or its dead letter, is being written:
+    /// Notes that the attempt of a running message has ended, and that its outputs or its dead letter are being written.
     /// [`Window::frontier_due_ms`] expects nothing of it until it is finished or runs again.
     ///
     /// # Panics

@@ -23,8 +23,8 @@ const STOP_DEADLINE: Duration = Duration::from_secs(150);
 fn common_settings() -> Vec<(&'static str, String)> {
     vec![
         ("group.initial.rebalance.delay.ms", "0".into()),
-        // Members of the consumer protocol have the broker's times: longer than a busy machine delays a process, and not much longer, as
-        // the other members wait for the end of one that is killed.
+        // Members of the consumer protocol have the broker's times. They are longer than a busy machine delays a process, and not much
+        // longer, as the other members wait for the end of one that is killed.
         ("group.consumer.min.session.timeout.ms", "6000".into()),
         ("group.consumer.session.timeout.ms", "15000".into()),
         ("group.consumer.min.heartbeat.interval.ms", "500".into()),

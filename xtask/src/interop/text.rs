@@ -193,7 +193,7 @@ pub(crate) fn read_records(path: &Path) -> Result<Vec<Record>> {
         .with_context(|| format!("read {}", path.display()))
 }
 
-/// Checks that the records that were read are those that were written: the same ones, per partition in the same order, with offsets that
+/// Checks that the records that were read are those that were written: the same ones in the same order in each partition, with offsets that
 /// count up from 0 without a gap.
 pub(crate) fn check_identical(written: &[Record], read: &[Record]) -> Result<()> {
     for partition in 0..PARTITIONS {

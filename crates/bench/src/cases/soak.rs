@@ -1,5 +1,5 @@
-//! A load at 80 % of saturation for long, beside clients that come, go, stall and die: memory has to stay flat, no client
-//! may see an error, and nothing may be lost.
+//! A load at 80 % of saturation for long, beside clients that come, go, stall and die. Memory has to stay flat, no client may see an error,
+//! and nothing may be lost.
 
 use anyhow::{Context, Result};
 

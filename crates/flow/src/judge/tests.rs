@@ -8,9 +8,12 @@ use expect_test::{Expect, expect};
 
 use super::*;
 
-/// Runs a script over one message, m, whose verdicts are the transcript; one line is one step:
-/// `fail|transient|poison|stop` (m runs for 1 ms), `others N ok M failed`, `wait MS`, `until N` (m fails until it is a letter,
-/// at most N times, with 20 others succeeding before each).
+/// Runs a script over one message, m, whose verdicts are the transcript. One line is one step:
+///
+/// - `fail|transient|poison|stop`: m runs for 1 ms.
+/// - `others N ok M failed`: attempts of others end.
+/// - `wait MS`: time passes.
+/// - `until N`: m fails until it is a letter, at most N times, with 20 others succeeding before each.
 fn check(script: &str, expected: &Expect) {
     let mut judge = Judge::new(Retry::exponential(100, 10_000));
     let (mut tries, mut now, mut out) = (Tries::default(), 0, String::new());

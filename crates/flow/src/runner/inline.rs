@@ -1,8 +1,8 @@
 //! Messages whose handlers are done at their first poll, as most are. They need no place in the window.
 //!
-//! A group of them is polled one after another where they lie in their batch. For those that succeed and ask for nothing, their
-//! offsets are passed, all under one lock; the first one that waits, fails or asks for something is admitted as one that runs,
-//! and ends the group. Until then the window knows of none of them, so the position stays before the group.
+//! A group of them is polled one after another where they lie in their batch. If they succeed and ask for nothing, their offsets are
+//! passed, all under one lock. The first one that waits, fails or asks for something is admitted as one that runs, and ends the group.
+//! Until then the window knows of none of them, so the position stays before the group.
 
 use std::sync::atomic::Ordering;
 

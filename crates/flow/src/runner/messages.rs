@@ -71,8 +71,8 @@ impl Messages {
         number
     }
 
-    /// Copies a message that may wait for long: the batch that it came in is a part of an answer of many megabytes,
-    /// all of which would stay in memory for it.
+    /// Copies a message that may wait for long. Its batch is a part of an answer of many megabytes, all of which would stay in memory for
+    /// it.
     pub(super) fn copy(&mut self, slot: u16) {
         let Some((number, index)) = self.get(slot).record else { return };
         if self.batches[number as usize].is_copy {

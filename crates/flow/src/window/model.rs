@@ -1,8 +1,9 @@
 //! A window and a judge beside a model of them: a set of offsets, searched from the start each time, and all attempts that have
 //! ended.
 //!
-//! The log is fixed. The steps decide who runs, in which order messages end, what fails and by whose fault, when a dead letter is
-//! acknowledged, what is committed, and when the partition is revoked or the process dies. All promises are compared after every step.
+//! The log is fixed. The steps decide who runs, in which order messages end, what fails, and by whose fault. They also decide when a dead
+//! letter is acknowledged, what is committed, and when the partition is revoked or the process dies. All promises are compared after every
+//! step.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Promises of handlers, with three processes that are killed and stopped while they work: nothing is lost, a key's messages run in order,
-//! a kill repeats only what was not committed, and a message that its handler accepts is never a dead letter.
+//! Promises of handlers, with three processes that are killed and stopped while they work. Nothing is lost, and a key's messages run in
+//! order. A kill repeats only what was not committed, and a message that its handler accepts is never a dead letter.
 //!
 //! `TEST_HANDLER_KILLS` is the number of kills, `TEST_HANDLER_OUTAGE_SECONDS` the time that a database is away.
 

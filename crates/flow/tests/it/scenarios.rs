@@ -155,7 +155,7 @@ impl Play {
     }
 
     /// Returns the values of a key in the order of its attempts. Behind the first `count`, attempts are left out that a slow machine may
-    /// cause: those of a message that had not succeeded, at a time when a wait between attempts could have been over.
+    /// cause. These are of a message that had not succeeded, at a time when a wait between attempts could have been over.
     fn found(&self, key: &str, count: usize) -> Vec<String> {
         let all = self.handled.lock();
         let failed = all.iter().find(|attempt| !attempt.succeeds).map(|attempt| attempt.began);

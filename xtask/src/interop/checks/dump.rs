@@ -85,8 +85,8 @@ fn partitions(log_dirs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(partitions)
 }
 
-/// The files with that extension in the directories whose names match, without those of empty segments: the tool
-/// does not know that the index of an empty segment may be preallocated.
+/// Returns the files with that extension in the directories whose names match. Those of empty segments are left out: the tool does not know
+/// that the index of an empty segment may be preallocated.
 fn files(partitions: &[PathBuf], matches: impl Fn(&str) -> bool, extension: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for partition in partitions {

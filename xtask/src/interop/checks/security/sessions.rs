@@ -47,8 +47,8 @@ const SESSIONS: u64 = 2;
 const MISSING: Duration = Duration::from_millis(12 * SESSION_MS);
 /// Timeout of a client, in seconds.
 const CLIENT_SECONDS: &str = "600";
-/// Interval between two turns of this process under load, and the delay from which a turn counts as held up by the machine: half of the
-/// time that a client has for its renewal.
+/// Interval between two turns of this process under load, and the delay from which a turn counts as held up by the machine. The delay is
+/// half of the time that a client has for its renewal.
 const TURN: Duration = Duration::from_millis(50);
 const HELD_UP: Duration = Duration::from_millis(SESSION_MS / 20);
 /// The name of the check.
