@@ -197,7 +197,7 @@ pub(crate) fn run_stages(options: &Options) -> Result<()> {
         for (Stage { name, budget, .. }, (counts, took)) in group.iter().zip(outcomes) {
             total += counts;
             let seconds = took.as_secs_f64();
-            // The first stage of a group stands for all of it.
+            // The CPU time of the first stage of a group is that of the whole group.
             times.push(StageTime { name, seconds, budget: *budget, cpu: std::mem::take(&mut cpu), counts });
         }
         if uses_clients {

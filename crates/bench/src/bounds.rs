@@ -1,4 +1,4 @@
-//! Bounds on what tests measure: latency beside a load, CPU time at rest, time until somebody is woken.
+//! Bounds on what tests measure: latency beside a load, CPU time at rest, time until a waiter is woken.
 //!
 //! A test measures such a figure and does not judge it, since its verdict must not depend on how busy the machine is. It prints a line
 //! `figure: NAME VALUE`; less is better, and most figures are ratios of two times of one run. This runs those tests on a quiet machine and

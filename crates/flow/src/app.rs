@@ -343,7 +343,7 @@ impl App {
     /// signal ends it at once, with 2.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where routes cannot work together, or why it cannot go on.
+    /// [`Error::Invalid`] where routes cannot work together, or an error after which it cannot continue.
     pub async fn run(self) -> Result {
         let mut signals = Signals::new()?;
         let running = self.start()?;
@@ -456,8 +456,8 @@ impl App {
         self.producer.iter().fold(config, |config, change| change(config))
     }
 
-    /// Returns the time that the group has to wait for a member that stops or has to give up partitions: the time of its handlers, and that
-    /// of the records that they have given to the producer.
+    /// Returns the time that the group has to wait for a member that stops or has to give up partitions. It covers the time of its handlers,
+    /// and that of the records that they have given to the producer.
     fn give_up_limit(&self) -> Duration {
         let of_handlers = self.times.revoke_grace.max(self.times.stop_within);
         let of_writes = self.producer_config(&self.client).delivery_timeout;

@@ -147,7 +147,7 @@ impl Driver {
         }
     }
 
-    /// Runs until it is to stop, or cannot go on.
+    /// Runs until it is asked to stop, or cannot continue.
     pub(crate) async fn run<S: Source>(mut self, mut source: S, mut stops: watch::Receiver<Stop>) -> Result {
         let committer = source.committer();
         let ended = self.drive(&mut source, &*committer, &mut stops).await;

@@ -21,7 +21,7 @@ pub enum Error {
     /// A handler has asked to move to another offset of a stream ([`Cx::seek`](crate::Cx::seek)), and its publisher refuses. The next start
     /// begins where the application was.
     #[cfg(feature = "direct")]
-    #[error("{partition} cannot go on at offset {offset}, as a handler has asked to: {source}")]
+    #[error("{partition} cannot continue at offset {offset}, as a handler has asked to: {source}")]
     Seek {
         /// The partition: a publisher of the stream.
         partition: mainstem_client::TopicPartition,

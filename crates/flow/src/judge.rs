@@ -10,9 +10,9 @@
 //!            └── of the ten that ended next: at most one failed ────────────┘
 //! ```
 //!
-//! After [`Retry::attempts`] attempts a message is a dead letter if each but the last is known to have failed alone, and the last is not
-//! known to have failed with others. If too few others were tried to say so, it is one after [`Retry::give_up_after_ms`]. If others fail
-//! too, it is an outage: the attempts before it no longer count, and the message waits.
+//! After [`Retry::attempts`] attempts a message is a dead letter if it is known to have failed alone: in each attempt but the last, which
+//! must not be known to have failed with others. If too few others were tried to say so, it is one after [`Retry::give_up_after_ms`]. If
+//! others fail too, it is an outage: the attempts before it no longer count, and the message waits.
 //!
 //! Attempts are judged one by one, and not as shares of a long time. While a database comes and goes, most attempts of a busy route
 //! succeed, but not beside those that fail.
@@ -40,7 +40,7 @@ pub enum FaultClass {
     Transient,
     /// No attempt will ever succeed: a dead letter at once.
     Poison,
-    /// The application cannot go on.
+    /// The application cannot continue.
     Stop,
 }
 

@@ -17,7 +17,7 @@
 //! offsets    40  41  42  43  44  45  46 │ 47
 //!            ▲   finished    ▲   fin.   │ next: not admitted yet
 //!            frontier        unfinished
-//! commit: go on at 40; finished behind it: 41..44, 45..47
+//! commit: resume at 40; finished behind it: 41..44, 45..47
 //! ```
 //!
 //! A message whose handler is done when it is polled first needs no slot: it is passed, with all others since the last one that has a slot

@@ -193,8 +193,8 @@ pub(crate) fn read_records(path: &Path) -> Result<Vec<Record>> {
         .with_context(|| format!("read {}", path.display()))
 }
 
-/// Checks that the records that were read are those that were written: the same ones in the same order in each partition, with offsets that
-/// count up from 0 without a gap.
+/// Checks that the records that were read are those that were written, in the same order in each partition. Their offsets have to count
+/// up from 0 without a gap.
 pub(crate) fn check_identical(written: &[Record], read: &[Record]) -> Result<()> {
     for partition in 0..PARTITIONS {
         let mut read = read.iter().filter(|record| record.partition == partition);

@@ -451,7 +451,7 @@ proptest! {
                 world.check();
             }
             rounds += 1;
-            prop_assert!(rounds < 2_000, "it does not go on");
+            prop_assert!(rounds < 2_000, "it does not end");
         }
         prop_assert_eq!(world.done.len(), world.log.len());
     }

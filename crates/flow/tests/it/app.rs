@@ -718,10 +718,8 @@ async fn the_address_says_how_it_is() {
     world.write("orders", None, "x").await;
     eventually("it is stuck", || running.status().live().is_err()).await;
     let live = support::get(&address, "/live").await;
-    assert!(
-        live.starts_with("HTTP/1.1 503") && live.contains("orders-0 makes no progress at offset 0"),
-        "{live}"
-    );
+    let is_stuck = live.contains("orders-0 makes no progress at offset 0");
+    assert!(live.starts_with("HTTP/1.1 503") && is_stuck, "{live}");
     let metrics = support::get(&address, "/metrics").await;
     assert!(metrics.contains("mainstem_flow_unfinished{topic=\"orders\",partition=\"0\"} 1"), "{metrics}");
     assert!(support::get(&address, "/").await.starts_with("HTTP/1.1 404"));

@@ -1,9 +1,9 @@
 //! Handlers over streams of publishers: the two programs of the README as two processes, and the promises of handlers.
 #![allow(clippy::print_stdout, reason = "a role reports to the test that started it")]
 
-#[allow(unreachable_pub, reason = "it stands in README.md as it is")]
+#[allow(unreachable_pub, reason = "README.md has this file as it is")]
 mod consumer;
-#[allow(unreachable_pub, reason = "it stands in README.md as it is")]
+#[allow(unreachable_pub, reason = "README.md has this file as it is")]
 mod publisher;
 
 use std::collections::HashMap;
@@ -105,7 +105,7 @@ impl Handler<Msg<Text>> for Seen {
         if event.starts_with("bad") {
             return Err(Fault::poison("it is bad"));
         }
-        // Others of other keys go on meanwhile.
+        // Events of other keys continue in this time.
         tokio::time::sleep(Duration::from_millis(event.len() as u64 % 5)).await;
         cx.send("copies", event.key(), &Text(event.to_uppercase()))?;
         self.0.lock().push(event.to_string());
@@ -313,7 +313,7 @@ async fn an_application_that_cannot_go_where_a_handler_asks_to_ends_and_says_so(
     append(&journal, 3).await;
     let (running, handled) = jumping(&url, &[(1, 1_000)]);
     let error = running.wait().await.unwrap_err().to_string();
-    assert!(error.contains("cart-0 cannot go on at offset 1000, as a handler has asked to"), "{error}");
+    assert!(error.contains("cart-0 cannot continue at offset 1000, as a handler has asked to"), "{error}");
     assert!(error.contains("0 to 3"), "{error}");
     assert_eq!(*handled.lock(), [0, 1]);
     // It is where it was.
