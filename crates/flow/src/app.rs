@@ -732,7 +732,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_waits_for_what_is_given_up() {
+    fn a_group_waits_for_handlers_and_writes_of_a_member_that_leaves() {
         let app = || App::new("billing", "kafka://a:1").unwrap().add(route("orders"));
         let secs = Duration::from_secs;
         assert_eq!(app().group().max_poll_interval, secs(300), "the usual one");

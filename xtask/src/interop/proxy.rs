@@ -141,8 +141,8 @@ fn carry_answers(
         let correlation = Body { bytes: &frame, at: 0 }.i32()?;
         let request = under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&correlation);
         let (api, version) = request.context("an answer to a request")?;
-        let goes_on = strike(&mut lock(state).fault, api, version, &mut frame)?;
-        if !goes_on {
+        let is_passed = strike(&mut lock(state).fault, api, version, &mut frame)?;
+        if !is_passed {
             bail!("hung up");
         }
         write_frame(&mut client, &frame)?;

@@ -51,7 +51,7 @@ fn quick() -> Retry {
 }
 
 #[tokio::test]
-async fn a_route_handles_the_messages_of_its_topic_and_goes_on_there() {
+async fn a_route_handles_the_messages_of_its_topic_and_continues_there() {
     let world = World::start();
     world.create("orders", 2).await;
     let seen: Seen<u64> = Arc::default();

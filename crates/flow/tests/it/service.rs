@@ -51,12 +51,12 @@ async fn a_quiet_application_starts_nothing_and_keeps_its_partitions() {
 async fn figures_tell_the_lag_and_how_long_handlers_take() {
     let world = World::start();
     world.create("lines", 1).await;
-    let goes_on = Arc::new(AtomicBool::new(false));
-    let may_go_on = goes_on.clone();
+    let is_released = Arc::new(AtomicBool::new(false));
+    let may_end = is_released.clone();
     let route = Route::topic("lines", move |_: Msg<Text>| {
-        let goes_on = may_go_on.clone();
+        let is_released = may_end.clone();
         async move {
-            while !goes_on.load(Ordering::Relaxed) {
+            while !is_released.load(Ordering::Relaxed) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
@@ -69,7 +69,7 @@ async fn figures_tell_the_lag_and_how_long_handlers_take() {
     let says = |what: &str| running.status().metrics().lines().any(|line| line == what);
     let lag = |lag: u32| says(&format!("mainstem_flow_lag{{topic=\"lines\",partition=\"0\"}} {lag}"));
     eventually("all three are behind", || lag(3)).await;
-    goes_on.store(true, Ordering::Relaxed);
+    is_released.store(true, Ordering::Relaxed);
     eventually("none is behind", || lag(0)).await;
     assert!(says("mainstem_flow_handler_seconds_count{route=\"lines\"} 3"), "{}", running.status().metrics());
     assert!(says("mainstem_flow_handler_seconds_bucket{route=\"lines\",le=\"+Inf\"} 3"));
