@@ -1,7 +1,7 @@
 //! All that is compiled before the first test runs.
 //!
-//! The product is built once, in the release profile and with the features that users get; whatever runs the broker runs this
-//! binary. Test programs and examples share its dependencies.
+//! The product is built once, in the release profile and with the features that users get. All tests with a broker run this binary. Test
+//! programs and examples share its dependencies.
 
 mod dependencies;
 
@@ -68,7 +68,7 @@ const CLIPPY_ARGUMENTS: &str = "CLIPPY_ARGS";
 const CLIPPY_END: &str = "__CLIPPY_HACKERY__";
 
 impl TestBuild {
-    /// The same for all commands of a run.
+    /// Finds the options and the compiler, for all commands of a run.
     ///
     /// # Errors
     /// If clippy is missing in continuous integration.
@@ -119,13 +119,13 @@ fn write_profile() -> Result<PathBuf> {
 
 /// Writes the settings of the release profile for benchmark cases, as a file of configuration for cargo. Returns its path.
 ///
-/// The cases and the product are compiled as users get it; what the product does not have at all is what tests have.
+/// The cases and the product are compiled as users get it. Dependencies that the product does not have are compiled as for tests.
 pub(crate) fn write_bench_profile() -> Result<PathBuf> {
     let packages = Dependencies::read()?.not_of_the_product()?;
     write_configuration("bench-profile.toml", &settings(&packages, &UNOPTIMISED))
 }
 
-/// The same settings of the release profile for each of these packages.
+/// Returns the same settings of the release profile for each of these packages.
 fn settings(packages: &[String], settings: &[&str]) -> String {
     let settings = settings.join("\n");
     packages.iter().map(|package| format!("[profile.release.package.{package}]\n{settings}\n")).collect()
@@ -164,7 +164,7 @@ pub(crate) fn documentation(variables: &[(&str, String)]) -> Result<()> {
     TestBuild::new()?.run("test", &["--workspace", "--doc", "--no-fail-fast"], variables)
 }
 
-/// The product, out of the way while the same program is compiled for tests, which cargo puts in the same place.
+/// The product, moved away while the same program is compiled for tests: cargo writes both to the same path.
 struct KeptProduct {
     place: PathBuf,
     kept: PathBuf,
@@ -191,7 +191,7 @@ impl KeptProduct {
 }
 
 impl Drop for KeptProduct {
-    /// Puts it back. Where that fails the next `cargo build --release` does.
+    /// Puts it back. If that fails, the next `cargo build --release` does.
     fn drop(&mut self) {
         if self.kept.exists() {
             let _ = fs::rename(&self.kept, &self.place);
@@ -199,7 +199,7 @@ impl Drop for KeptProduct {
     }
 }
 
-/// Removes a file that may be there.
+/// Removes a file if it exists.
 fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -1,7 +1,7 @@
 //! `cargo xtask counts`: instructions per call of each benchmark case and per message of the broker, against what is recorded.
 //!
-//! Time needs a quiet machine, instructions do not: they are the same in every run, so that a regression shows in
-//! continuous integration. valgrind counts them; the cases are those of `cargo bench`.
+//! Time needs a quiet machine, instructions do not: they are the same in every run. So a regression shows in continuous integration.
+//! valgrind counts them; the cases are those of `cargo bench`.
 
 mod callgrind;
 mod message;
@@ -28,7 +28,7 @@ usage: cargo xtask counts [--update] [--only TEXT]
 
 Counts instructions under valgrind (--tool=callgrind) and compares with bench/counts/ARCHITECTURE.txt.";
 
-/// What was counted: its name, and instructions for one call.
+/// A count: its name, and the instructions for one call.
 type Counted = (String, u64);
 
 /// The subcommand.
@@ -79,7 +79,7 @@ pub(crate) fn build() -> Result<()> {
     micro::build().map(drop)
 }
 
-/// What is recorded of this machine's architecture.
+/// Returns the file of recorded counts for this machine's architecture.
 fn file() -> PathBuf {
     workspace::root().join("bench/counts").join(format!("{}.txt", std::env::consts::ARCH))
 }
@@ -108,7 +108,7 @@ fn read() -> Result<Record> {
     Record::parse(&text).with_context(|| format!("in {}", file.display()))
 }
 
-/// Prints each count beside what is recorded; a change beyond the tolerance is a failure.
+/// Prints each count beside the recorded one; a change beyond the tolerance is a failure.
 fn compare(counted: &[Counted], only: &str) -> Result<report::Counts> {
     let recorded = read()?;
     let compiler = record::compiler()?;
@@ -145,7 +145,7 @@ If a change is not meant, look for what does more than before: cargo bench --ben
 callgrind_annotate shows target/counts/NAME.callgrind by function. If it is meant, record it by `cargo xtask counts
 --update`, and say in a line of the commit message what costs how much more, and why it is worth it.";
 
-/// Writes what was counted beside what else is recorded.
+/// Writes the counts to the record, beside those that were not counted now.
 fn record(counted: Vec<Counted>, only: &str) -> Result<()> {
     let mut record = Record { compiler: record::compiler()?, counts: counted.into_iter().collect() };
     if !only.is_empty() {

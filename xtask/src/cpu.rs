@@ -1,4 +1,4 @@
-//! CPU time, of a run and of all others on the machine: the time of a stage says little where others use the machine as well.
+//! CPU time, of a run and of all others on the machine. The time of a stage says little if others use the machine as well.
 
 use std::fs;
 use std::iter::Sum;
@@ -43,7 +43,7 @@ impl CpuTime {
         Some(CpuTime { own, machine: used + sum(&mut machine.skip(2).take(2))? })
     }
 
-    /// Used by processes that are none of this one's.
+    /// Returns the time that was used by processes outside of this run.
     pub(crate) fn of_others(&self) -> f64 {
         (self.machine - self.own).max(0.0)
     }

@@ -67,7 +67,7 @@ fn running_children() -> Vec<String> {
     let mut running = Vec::new();
     for (id, entry) in processes().into_iter().filter(|(_, entry)| entry.parent == own) {
         if entry.is_zombie {
-            // It is gone at the next look if somebody else has waited for it.
+            // If another thread has waited for it, it is gone at the next look.
             let _ = waitpid(pid(id), WaitOptions::NOHANG);
         } else {
             running.push(format!("{id}: {}", entry.command));

@@ -1,4 +1,4 @@
-//! What failed, repeated at the end of `cargo xtask test`: what was printed before it is long, and often cut where it is kept.
+//! Failures, repeated at the end of `cargo xtask test`: the output before it is long, and logs often keep only its end.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -40,7 +40,7 @@ pub(crate) fn failed_tests(said: &str) -> Vec<(String, String)> {
         } else if line == "failures:" || line.starts_with("test result: ") {
             is_inside = false;
         } else if let Some((_, why)) = failed.last_mut().filter(|_| is_inside) {
-            // What a test printed before its panic stands where it ran.
+            // The output of a test before its panic was printed when it ran.
             if line.contains("panicked at") {
                 why.clear();
             }

@@ -11,7 +11,7 @@ use crate::{faults, workspace};
 
 /// The version of cargo-fuzz that is installed where there is none.
 const CARGO_FUZZ: &str = "0.13.2";
-/// How long each target is fuzzed, unless [`SECONDS_VARIABLE`] says otherwise.
+/// Time for which each target is fuzzed, unless [`SECONDS_VARIABLE`] says otherwise.
 const SECONDS: u32 = 60;
 const SECONDS_VARIABLE: &str = "TEST_FUZZ_SECONDS";
 /// An input that takes longer is a finding.

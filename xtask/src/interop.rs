@@ -1,7 +1,7 @@
 //! `cargo xtask interop`: unmodified third-party clients and Kafka's own tools against a broker.
 //!
-//! All clients write, read, form groups and administer at once; then the broker is stopped and its files are read by
-//! Kafka's dump tool; then it is killed twice under idempotent producers, and its files are read again.
+//! All clients write, read, form groups and administer at once. Then the broker is stopped, and its files are read by Kafka's dump tool.
+//! Then it is killed twice under idempotent producers, and its files are read again.
 
 mod archive;
 pub(crate) mod broker;
@@ -50,7 +50,7 @@ usage: cargo xtask interop [--broker mainstem|kafka] [--port PORT] [--client NAM
 Clients are installed into target/interop by their package managers. A client whose toolchain is missing is skipped,
 and is an error under CI=true.";
 
-/// What a run is asked for.
+/// Options of a run.
 pub(crate) struct Options {
     kind: Kind,
     port: Option<u16>,
@@ -217,7 +217,7 @@ fn install_one(toolchain: Toolchain, report: &Report) -> bool {
     }
 }
 
-/// What is run, as far as it is installed.
+/// The clients and tools to run, as far as they are installed.
 struct Wanted {
     kind: Kind,
     clients: Vec<Client>,
@@ -333,7 +333,7 @@ fn cross_read(world: &World, clients: &[Client], report: &Report) {
     });
 }
 
-/// What has brokers of its own: attached queues, and the tools against several nodes.
+/// Checks with brokers of their own: attached queues, and the tools against several nodes.
 fn run_brokers_of_their_own(world: &World, wanted: &Wanted, report: &Report, dir: &Path) {
     thread::scope(|scope| {
         if !wanted.of_queues.is_empty() {

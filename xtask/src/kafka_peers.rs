@@ -40,7 +40,7 @@ pub(crate) fn run(is_long: bool, variables: &[(&str, String)]) -> Result<Vec<Tes
             run_program("kafka-again", &failed, true, variables, is_long)?
         }
     };
-    // The harness tells no times of single tests.
+    // The harness prints no times of single tests.
     let seconds = begin.elapsed().as_secs_f64() / first.len().max(1) as f64;
     let outcome = |name: &str, why: Option<String>| match why {
         None => Outcome::Passed,

@@ -2,7 +2,7 @@
 //!
 //! Each command is a module with `run(arguments)`; this file only picks one.
 
-// A tool for the terminal: printing is what it does.
+// A tool for the terminal prints its results.
 #![allow(clippy::print_stdout)]
 
 mod bounds;

@@ -1,6 +1,6 @@
 //! cargo-nextest: installed into `target/tools`, it lists the test programs once and runs them suite by suite.
 //!
-//! Each test has a process of its own, with a time-out; `.config/nextest.toml` has these and the suites.
+//! Each test has a process of its own, with a timeout; `.config/nextest.toml` has these and the suites.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,8 +40,7 @@ pub(crate) enum Suite {
     Simulation,
     /// Tests that own a broker or other processes, several at a time.
     Broker,
-    /// Clusters, kills, and what else goes on after a fault, several at a time; among them hostile peers, memory and descriptors, one at a
-    /// time.
+    /// Clusters, kills, and recovery from other faults, several at a time; among them hostile peers, memory and descriptors, one at a time.
     Faults,
 }
 
@@ -57,7 +56,7 @@ impl Suite {
     }
 }
 
-/// How far a suite is run.
+/// The depth of a suite's run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Extent {
     /// True if it has depth.
@@ -87,7 +86,7 @@ fn describe_packages() -> Result<()> {
 }
 
 impl Nextest {
-    /// The one in `target/tools`, which is installed there if need be.
+    /// Returns the one in `target/tools`, after installing it if it is missing.
     pub(crate) fn install() -> Result<Nextest> {
         let dir = workspace::tools_dir();
         fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
@@ -107,7 +106,7 @@ impl Nextest {
     fn command(&self, action: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.args(["nextest", action]).current_dir(workspace::root());
-        // It is this run that decides on colours and profiles, not the caller's environment.
+        // This run decides on colours and profiles, not the caller's environment.
         command.env("CARGO_TERM_COLOR", "never").env_remove("NEXTEST_PROFILE");
         command
     }
@@ -121,10 +120,10 @@ impl Nextest {
         Ok(tests)
     }
 
-    /// The same of the simulation, whose tests compute for longer than they compile: in the release profile.
+    /// Builds the tests of the simulation, which compute for longer than they compile: in the release profile.
     pub(crate) fn build_simulation(&self) -> Result<usize> {
         fs::create_dir_all(workspace::ci_dir())?;
-        // Beside the product's package, so that the features are those with which all that it needs is built already.
+        // Beside the product's package, so that most dependencies are built already, with the same features.
         let arguments = ["--release", "--package", "mainstem-cli", "--package", SIMULATION, "--lib"];
         describe_packages()?;
         self.list(self.command("list").args(arguments), &programs_file(true))
@@ -136,8 +135,8 @@ impl Nextest {
         Ok(Programs::read(programs)?.count())
     }
 
-    /// Runs the tests of a suite that are built, prints what fails, and returns the outcome of each; of none, where the filter lets none
-    /// through.
+    /// Runs the tests of a suite that are built, prints those that fail, and returns the outcome of each; none if the filter selects no
+    /// test.
     pub(crate) fn run(
         &self,
         suite: Suite,
@@ -148,7 +147,7 @@ impl Nextest {
         let profile = if extent.is_long { format!("{}-long", suite.name()) } else { suite.name().to_owned() };
         let programs = programs_file(suite == Suite::Simulation);
         ensure!(programs.exists(), "the tests are not built: run the stage `tests` first");
-        // Beside the sources, wherever programs are compiled: it is the store of nextest's own configuration.
+        // Relative to the sources, wherever programs are compiled: it is the store of nextest's own configuration.
         let report = workspace::root().join("target").join("nextest").join(&profile).join("junit.xml");
         let _ = fs::remove_file(&report);
         let mut run = self.command("run");
@@ -213,7 +212,7 @@ impl Programs {
     }
 }
 
-/// True if a program is there and is the release that is wanted.
+/// Returns true if a program exists and is the release that is wanted.
 fn is_version(program: &Path) -> bool {
     let output = Command::new(program).args(["nextest", "--version"]).output();
     output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(VERSION))

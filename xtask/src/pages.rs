@@ -1,4 +1,4 @@
-//! What pages name is there: files, crates, threads and functions of ARCHITECTURE.md.
+//! Tests that the names in pages exist: files, crates, threads and functions of ARCHITECTURE.md.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,19 +26,19 @@ fn sources() -> Vec<PathBuf> {
     found
 }
 
-/// What stands between backticks.
+/// Returns the texts between backticks.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// From a heading to the next one.
+/// Returns the text from a heading to the next one.
 fn section<'p>(page: &'p str, heading: &str) -> &'p str {
     let begin = page.find(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no section {heading}"));
     let rest = &page[begin + 1..];
     rest.split("\n## ").next().unwrap()
 }
 
-/// A named file is in the folder of the one named before it on its line, or anywhere below `crates/`.
+/// A file name is resolved in the folder of the one before it on its line, or anywhere below `crates/`.
 #[test]
 fn files_that_the_architecture_names_are_there() {
     let (page, sources) = (page("ARCHITECTURE.md"), sources());
@@ -54,7 +54,7 @@ fn files_that_the_architecture_names_are_there() {
     }
 }
 
-/// Of the two ways each row is a file, and what it names occurs in the crates: functions, system calls, fields.
+/// Each row of the two ways begins with a file, and its other names occur in the crates: functions, system calls, fields.
 #[test]
 fn the_ways_of_a_produce_and_a_fetch_name_what_is_in_the_code() {
     let architecture = page("ARCHITECTURE.md");

@@ -28,7 +28,7 @@ Plants each fault of tests/planted, or those that are named, in a copy of the re
 those of the packages that the fault names, then all others, in the order pure, broker, simulation, faults. At the end the
 tests that failed have to pass without a fault. A fault that no test catches is an error. The copy and all that is compiled in it stay in target/planted, so that the next run is faster.";
 
-/// What became of a fault.
+/// The outcome of a fault.
 #[derive(Debug, Serialize)]
 struct Report {
     fault: String,

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// How often a condition is looked at while it is waited for.
+/// Interval between two looks at a condition.
 const TICK: Duration = Duration::from_millis(20);
-/// How many lines of the beginning of a failed process's log are shown: what went wrong first is often there.
+/// Number of lines from the beginning of a failed process's log that are shown: the first error is often there.
 const LOG_HEAD_LINES: usize = 10;
-/// How many lines of the end of a failed process's log are shown.
+/// Number of lines from the end of a failed process's log that are shown.
 const LOG_TAIL_LINES: usize = 30;
 
 /// A running child. Its standard error, and its standard output unless the caller took it, go to a log file.
@@ -23,7 +23,7 @@ pub(crate) struct Process {
     name: String,
     child: Child,
     log: PathBuf,
-    /// Whether it leads a process group of its own, which is ended with it.
+    /// True if it leads a process group of its own, which is ended with it.
     is_group: bool,
 }
 
@@ -113,7 +113,7 @@ impl Process {
         }
     }
 
-    /// An error with its log if it has ended.
+    /// Returns an error with its log if it has ended.
     pub(crate) fn check_alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -134,7 +134,7 @@ impl Process {
 
     /// Kills it (SIGKILL) and waits until it is gone.
     pub(crate) fn kill(&mut self) {
-        // All of them fail only where it has ended already.
+        // These fail only if it has ended already.
         if self.is_group {
             let _ = kill_process_group(self.pid(), Signal::KILL);
         }
@@ -142,7 +142,7 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// What it printed first and last.
+    /// Returns the first and the last lines of its output.
     pub(crate) fn log_ends(&self) -> String {
         let text = fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let text = text.unwrap_or_default();
@@ -162,13 +162,13 @@ impl Drop for Process {
     }
 }
 
-/// Whether a status says that the process was ended by SIGTERM or left cleanly after it.
+/// Returns true if a status says that the process was ended by SIGTERM or left cleanly after it.
 pub(crate) fn ended_by_request(status: ExitStatus) -> bool {
     let terminated = 128 + Signal::TERM.as_raw();
     status.success() || status.signal() == Some(Signal::TERM.as_raw()) || status.code() == Some(terminated)
 }
 
-/// Waits until `condition` holds; `what` says in the error what did not come to hold.
+/// Waits until `condition` holds; `what` names it in the error.
 pub(crate) fn wait_until(
     what: impl Fn() -> String,
     limit: Duration,

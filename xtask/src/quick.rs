@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 /// The packages that have to be checked again.
 #[derive(Debug, PartialEq, Eq)]
 enum Changed {
-    /// All of them: they are made with what has changed.
+    /// All of them: all packages depend on a changed file.
     All,
     /// These, and what depends on them.
     Packages(BTreeSet<String>),
@@ -96,7 +96,7 @@ fn git(arguments: &[&str]) -> Result<Vec<String>> {
     Ok(listed.lines().map(str::to_owned).collect())
 }
 
-/// The packages that files are of. Pages and fixtures outside of packages are read by tests of `xtask`.
+/// Returns the packages that files belong to. Pages and fixtures outside of packages are read by tests of `xtask`.
 fn changed(files: &[String]) -> Result<Changed> {
     let packages = workspace::packages()?;
     let mut changed = BTreeSet::new();
@@ -110,7 +110,7 @@ fn changed(files: &[String]) -> Result<Changed> {
             }
             _ => "xtask".to_owned(),
         };
-        // A package that is gone leaves its mark in the manifests of others.
+        // A removed package has changed the manifests of others.
         changed.extend(packages.contains(&package).then_some(package));
     }
     Ok(Changed::Packages(changed))

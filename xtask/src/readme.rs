@@ -67,7 +67,7 @@ pub(crate) fn run_pages() -> Result<Counts> {
     Ok(counts)
 }
 
-/// Whether the port can be bound. Children of an example that was ended hold it until they are gone as well.
+/// Returns true if the port can be bound. Children of an example that was ended hold it until they have ended as well.
 fn is_free() -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)).is_ok()
 }
@@ -100,20 +100,20 @@ struct Example {
     code: String,
     is_background: bool,
     needs: Option<String>,
-    /// The file below the root whose text it is, of Rust alone.
+    /// The file below the root with the same text, for Rust alone.
     file: Option<String>,
     /// Lines that its output has.
     output: Vec<String>,
 }
 
-/// What the comment before a block says.
+/// The meaning of the comment before a block.
 enum Mark {
     Test { name: String, options: Vec<String> },
     Output { name: String },
     NotRun,
 }
 
-/// Finds the examples, and blocks about which nothing is said.
+/// Finds the examples, and refuses blocks without a comment.
 fn parse(text: &str) -> Result<Vec<Example>> {
     let mut examples: Vec<Example> = Vec::new();
     let mut mark = None;
@@ -177,7 +177,7 @@ fn add_block(examples: &mut Vec<Example>, mark: Option<Mark>, language: &str, bl
     Ok(())
 }
 
-/// What a page shows of a file of Rust: all behind its own documentation and what it allows itself.
+/// Returns the part of a file of Rust that a page shows: all behind its own documentation and its attributes.
 fn shown(text: &str) -> String {
     let is_head = |line: &&str| line.is_empty() || line.starts_with("//!") || line.starts_with("#![");
     text.lines().skip_while(is_head).map(|line| format!("{line}\n")).collect()
@@ -286,7 +286,7 @@ impl Session {
     }
 }
 
-/// What is missing of what an example needs.
+/// Returns a description of the client that an example needs and that is missing.
 fn missing(client: &str) -> Option<&'static str> {
     let (toolchain, installed) = match client {
         "kcat" => (Toolchain::Kcat, None),

@@ -1,6 +1,5 @@
-//! `cargo xtask schemas`: distils the message schemas in Kafka's jars into the compact table that `wire` is
-//! generated from. The table keeps facts only (names, types, versions, tags, defaults); it is checked in, and
-//! `--check` fails when it differs from what the jars say.
+//! `cargo xtask schemas`: distils the message schemas in Kafka's jars into the compact table that `wire` is generated from. The table has
+//! facts only (names, types, versions, tags, defaults). It is checked in, and `--check` fails when it differs from the jars.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -182,7 +181,7 @@ fn without_comments(text: &str) -> String {
     out
 }
 
-/// The keys of the requests which a broker's listener takes: what only brokers say to controllers stays out.
+/// Returns the keys of the requests that a broker's listener takes: those that only brokers send to controllers are left out.
 fn served_keys(schemas: &BTreeMap<(String, i64, String), Value>) -> Vec<i64> {
     let takes = |schema: &&Value| {
         let listeners = schema["listeners"].as_array();
@@ -235,7 +234,7 @@ fn write_field(table: &mut String, field: &Value, depth: usize) -> Result<()> {
     let name = text("name").context("name is missing")?;
     let kind = text("type").context("type is missing")?;
     let tagged = text("taggedVersions");
-    // Kafka's own generator takes the tagged versions where a field names no others.
+    // Kafka's own generator takes the tagged versions if a field names no others.
     let versions = text("versions").or(tagged).context("versions are missing")?;
     let _ = write!(table, "{:indent$}{name} {kind} {versions}", "", indent = depth * 2);
     if let Some(nullable) = text("nullableVersions") {
@@ -272,7 +271,7 @@ fn write_field(table: &mut String, field: &Value, depth: usize) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Where the jars may be: where the caller says, where the interoperability tests put them, or where Maven did.
+    /// Returns the folder of the jars: the one that the caller names, that of the interoperability tests, or Maven's.
     fn jars() -> Option<PathBuf> {
         let named = std::env::var_os("MAINSTEM_KAFKA_JARS").map(PathBuf::from);
         let known = ["target/interop/kafka-4.3.0/lib", "target/schemas/kafka-4.3.0"];

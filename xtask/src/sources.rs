@@ -1,4 +1,4 @@
-//! The files of the repository: those that git tracks, and new ones that it does not ignore. Of a copy without git all files.
+//! The files of the repository: those that git tracks, and new ones that it does not ignore. In a copy without git, all files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,7 +32,7 @@ fn read_one(path: String) -> Result<Source> {
     Ok(Source { path, text })
 }
 
-/// Returns the files of the repository, or, where this is no checkout, those below its folder, as paths from there.
+/// Returns the files of the repository, or all files below its folder if this is no checkout, as paths from there.
 fn all_files(root: &Path) -> Result<BTreeSet<PathBuf>> {
     match files(root) {
         // Git lists nothing of a tree that a checkout around it ignores.

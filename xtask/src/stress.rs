@@ -19,7 +19,7 @@ const VARIABLE: &str = "TEST_STRESS";
 const SPINNERS: usize = 2;
 /// Bytes of a write that is synced.
 const WRITE_BYTES: usize = 1 << 20;
-/// Writes before the file begins anew.
+/// Writes after which the file is written from its beginning again.
 const WRITES: usize = 64;
 
 /// The load, until it is dropped.
@@ -55,7 +55,7 @@ impl Stress {
         }
         let of_disk = stop.clone();
         threads.push(thread::spawn(move || {
-            // A full disk is something that tests see themselves.
+            // Tests see a full disk themselves.
             while !of_disk.load(Ordering::Relaxed) && sync(&file).is_ok() {}
         }));
         Ok(Stress { stop, threads })

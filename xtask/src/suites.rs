@@ -1,4 +1,4 @@
-//! The stages that run tests: which tests belong to each, and what their outcomes mean for the run.
+//! The stages that run tests: the tests of each, and the effect of their outcomes on the run.
 
 use std::fs;
 use std::sync::{Mutex, PoisonError};
@@ -59,7 +59,7 @@ fn finish(stage: &'static str, tests: Result<Vec<Test>>) -> Result<Counts> {
     Ok(counts)
 }
 
-/// Ends the processes that a stage, and those beside it, have left running: that there are some is a failure.
+/// Ends the processes that a stage, and those beside it, have left running. Each of them is a failure.
 pub(crate) fn end_what_is_left(stage: &str) -> Counts {
     let left = descendants::end_orphans();
     if left.is_empty() {

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that is checked before a change lands, stage by stage, each with its time.
+//! `cargo xtask test`: all checks before a change lands, stage by stage, each with its time.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -54,8 +54,8 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_JAVA_ANEW", "1"),
 ];
 
-/// The variables of a run without `--long`, unless they are set already: each kind of fault once at least, and less of it than what a
-/// test has by itself.
+/// The variables of a run without `--long`, unless they are set already: each kind of fault once at least, and fewer than a test has by
+/// default.
 const SHORT: &[(&str, &str)] = &[
     ("PROPTEST_CASES", "64"),
     ("TEST_KILLS", "10"),
@@ -69,7 +69,7 @@ const SHORT: &[(&str, &str)] = &[
 /// The first stages, up to the last one that compiles.
 const COMPILING: [&str; 4] = ["fmt", "tidy", "tests", "product"];
 
-/// The seed of the run, which is printed where it is asked for first.
+/// The seed of the run, which is printed at its first use.
 static SEED: LazyLock<u64> = LazyLock::new(mainstem_testkit::seed);
 
 /// The stages that only a run with `--long` has, or one that names them.
@@ -125,8 +125,8 @@ pub(crate) struct Options {
     pub(crate) is_long: bool,
     /// Names of the stages that run; none: all of them.
     pub(crate) only: Vec<String>,
-    /// The filter of nextest for the tests that run, which are then given the broker as it was compiled for tests; else all tests run,
-    /// with the product.
+    /// The filter of nextest for the tests that run; these get the broker as it was compiled for tests. Without it all tests run, with the
+    /// product.
     pub(crate) filter: Option<String>,
     /// True if the first test that fails ends its stage.
     pub(crate) is_fail_fast: bool,
@@ -197,7 +197,7 @@ pub(crate) fn run_stages(options: &Options) -> Result<()> {
         for (Stage { name, budget, .. }, (counts, took)) in group.iter().zip(outcomes) {
             total += counts;
             let seconds = took.as_secs_f64();
-            // The first stage of a group stands for all of it.
+            // The CPU time of the first stage of a group is that of the whole group.
             times.push(StageTime { name, seconds, budget: *budget, cpu: std::mem::take(&mut cpu), counts });
         }
         if uses_clients {
@@ -241,8 +241,8 @@ struct StageTime {
     counts: Counts,
 }
 
-/// A stage that takes so much longer than its budget has grown, or the machine is slow or used by others as well: that is said, and is no
-/// failure, since no verdict depends on the speed of a machine.
+/// A stage that exceeds its budget by this factor has grown, or the machine is slow or busy. That is printed. It is no failure, since no
+/// verdict depends on the speed of a machine.
 const BUDGETS_MAX: f64 = 1.5;
 
 impl StageTime {
@@ -290,7 +290,7 @@ fn print_times(stages: &[StageTime], took: Duration) -> Result<()> {
     fs::write(&path, text + "\n").with_context(|| format!("write {}", path.display()))
 }
 
-/// Runs a stage; an error that is none of a single test's counts as one failure.
+/// Runs a stage; an error that does not belong to a single test counts as one failure.
 fn run_stage(name: &str, run: impl FnOnce() -> Result<Counts>) -> (Counts, Duration) {
     println!("== {name}");
     let begin = Instant::now();
@@ -336,7 +336,7 @@ fn build_product(options: &Options) -> Result<Counts> {
     Ok(one_passed())
 }
 
-/// The checked-in table of messages is what Kafka's jars say.
+/// Checks that the table of messages in the repository is that of Kafka's jars.
 fn check_schemas() -> Result<Counts> {
     let jars = install::kafka_lib();
     if !jars.is_dir() {
@@ -373,7 +373,7 @@ fn variables(options: &Options) -> Vec<(&'static str, String)> {
         ("KAFKA_LIB", install::kafka_lib().display().to_string()),
         ("MAINSTEM_BINARY", binary.display().to_string()),
     ];
-    // What tests draw differs from commit to commit, and is the same each time that a commit is tested.
+    // The random inputs of tests differ from commit to commit, and are the same whenever a commit is tested.
     let seed = SEED.to_string();
     let seeds =
         ["TEST_SEED", "PROPTEST_RNG_SEED"].into_iter().filter(|name| std::env::var_os(name).is_none());

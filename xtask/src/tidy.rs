@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: counts over the files of the repository, none of which may grow.
 //!
-//! `xtask/tidy.toml` has a number for each kind. A count above its number is an error, and so is one below it, which
-//! `cargo xtask tidy --lower` writes: so the file always has the true numbers, and they only fall. Nothing is compiled.
+//! `xtask/tidy.toml` has a number for each kind. A count above its number is an error, and so is one below it, which `cargo xtask tidy
+//! --lower` writes. So the file always has the true numbers, and they only fall. Nothing is compiled.
 
 mod changes;
 mod code;

@@ -116,7 +116,7 @@ fn raw(bytes: &[u8], at: usize) -> (Kind, usize) {
     (Kind::Text, bytes.len())
 }
 
-/// Returns the end of what stands between two quotes, the first of which is at a place.
+/// Returns the end of a text in quotes, the first of which is at a place.
 fn quoted(bytes: &[u8], at: usize, mark: u8) -> usize {
     let mut end = at + 1;
     while end < bytes.len() && bytes[end] != mark {

@@ -1,4 +1,4 @@
-//! Where things are: the repository, what cargo built, what `cargo xtask interop` installed.
+//! Places: the repository, the output of cargo, the installations of `cargo xtask interop`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().expect("xtask is a folder of the repository").to_path_buf()
 }
 
-/// Where cargo builds.
+/// Returns the folder into which cargo builds.
 pub(crate) fn target_dir() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -74,12 +74,12 @@ pub(crate) fn tools_dir() -> PathBuf {
     target_dir().join("tools")
 }
 
-/// Where third-party clients are installed and their runs leave logs and results.
+/// Returns the folder in which third-party clients are installed, and their runs leave logs and results.
 pub(crate) fn interop_dir() -> PathBuf {
     root().join("target").join("interop")
 }
 
-/// Whether this is a run of continuous integration: nothing may be skipped.
+/// Returns true in a run of continuous integration: nothing may be skipped.
 pub(crate) fn is_ci() -> bool {
     env::var("CI").is_ok_and(|value| value == "true")
 }
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// What a crate of the workspace needs to run, by the names in its manifest.
+    /// Returns the crates that a crate of the workspace needs to run, by the names in its manifest.
     fn dependencies(name: &str) -> Vec<String> {
         let folder = name.strip_prefix("mainstem-").unwrap_or(name);
         let path = root().join("crates").join(folder).join("Cargo.toml");
@@ -114,7 +114,7 @@ mod tests {
         lines.filter_map(name).filter(|name| !name.is_empty()).collect()
     }
 
-    /// All that a crate of the workspace needs of the workspace, and what these need of others.
+    /// Returns all crates of the workspace that a crate of it needs, directly or through others.
     fn closure(name: &str) -> BTreeSet<String> {
         let (mut found, mut open) = (BTreeSet::new(), vec![name.to_owned()]);
         while let Some(name) = open.pop() {
@@ -124,7 +124,7 @@ mod tests {
         found
     }
 
-    /// The broker's start and memory do not depend on what streams between services need.
+    /// The broker's start and memory do not depend on packages that streams between services need.
     #[test]
     fn the_broker_is_made_without_the_streams_of_services() {
         let broker = closure("mainstem-broker");

@@ -4,9 +4,9 @@ use anyhow::{Result, ensure};
 
 use crate::bytes::{Reader, Writer, uvarint_len, zigzag};
 
-/// Base offset and length, which stand before what the length counts.
+/// Bytes of the base offset and the length, which come before all that the length counts.
 const PREFIX_BYTES: usize = 12;
-/// Where the fields stand that are known only when the batch is complete.
+/// Places of the fields that are known only when the batch is complete.
 const LENGTH_AT: usize = 8;
 const CRC_AT: usize = 17;
 const LAST_OFFSET_DELTA_AT: usize = 23;
@@ -15,23 +15,23 @@ const PRODUCER_AT: usize = 43;
 const COUNT_AT: usize = 57;
 /// The attribute of batches that are part of a transaction.
 const TRANSACTIONAL: i16 = 0x10;
-/// Where the records begin.
+/// Bytes of the header; the records begin behind it.
 const HEADER_BYTES: usize = 61;
 
-/// What an idempotent producer puts into its batches (KIP-98).
+/// The producer fields of an idempotent producer's batch (KIP-98).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ProducerFields {
     pub(crate) id: i64,
     pub(crate) epoch: i16,
-    /// Of the first record of the batch.
+    /// The sequence number of the first record.
     pub(crate) base_sequence: i32,
 }
 
 impl ProducerFields {
-    /// Of a producer that is not idempotent.
+    /// The fields of a producer that is not idempotent.
     pub(crate) const NONE: Self = Self { id: -1, epoch: -1, base_sequence: -1 };
 
-    /// Of a producer with this (id, epoch), if it has one.
+    /// Returns the fields of a producer with this (id, epoch), if it has one.
     pub(crate) fn of(identity: Option<(i64, i16)>, base_sequence: u64) -> Self {
         let idempotent = |(id, epoch)| Self { id, epoch, base_sequence: base_sequence as i32 };
         identity.map_or(Self::NONE, idempotent)
@@ -71,7 +71,7 @@ impl BatchBuilder {
             self.max_timestamp_ms = timestamp_ms;
         }
         self.max_timestamp_ms = self.max_timestamp_ms.max(timestamp_ms);
-        // A wall clock that was set back by more than the batch is old has its records clamped.
+        // If the wall clock was set back by more than the age of the batch, timestamps are clamped.
         let delta = i32::try_from(timestamp_ms - self.base_timestamp_ms).unwrap_or(0);
         let writer = &mut self.writer;
         writer.varint(record_bytes(delta, self.count, value_bytes) as i32);
@@ -117,14 +117,14 @@ impl BatchBuilder {
     }
 }
 
-/// What the length of a record counts.
+/// Returns the length of a record, without the length field itself.
 fn record_bytes(timestamp_delta: i32, offset_delta: i32, value_bytes: usize) -> usize {
     let varint_len = |value: i32| uvarint_len(zigzag(value));
     // One byte each: attributes, the null key, the count of headers.
     3 + varint_len(timestamp_delta) + varint_len(offset_delta) + varint_len(value_bytes as i32) + value_bytes
 }
 
-/// How many records a batch holds that was just built; for the probe, which looks at nothing else.
+/// Returns the number of records of a batch that was just built. It reads nothing else: it is for the probe.
 pub(crate) fn record_count(batch: &[u8]) -> Result<u64> {
     ensure!(batch.len() > HEADER_BYTES, "a batch of {} bytes", batch.len());
     Ok(u64::from(Reader::new(&batch[COUNT_AT..]).u32()?))

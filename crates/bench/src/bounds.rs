@@ -1,4 +1,4 @@
-//! Bounds on what tests measure: latency beside a load, CPU time at rest, time until somebody is woken.
+//! Bounds on what tests measure: latency beside a load, CPU time at rest, time until a waiter is woken.
 //!
 //! A test measures such a figure and does not judge it, since its verdict must not depend on how busy the machine is. It prints a line
 //! `figure: NAME VALUE`; less is better, and most figures are ratios of two times of one run. This runs those tests on a quiet machine and
@@ -18,18 +18,18 @@ use self::measure::measure;
 use self::record::Record;
 use crate::machine;
 
-/// What `mainstem-bench bounds` is to do.
+/// Options of `mainstem-bench bounds`.
 #[derive(Debug)]
 pub struct BoundsOrder {
     /// Test programs by their names in the record.
     pub programs: BTreeMap<String, PathBuf>,
-    /// The file of what is recorded.
+    /// The file of recorded bounds.
     pub record: PathBuf,
-    /// Only tests that have this in their names.
+    /// Only tests whose names contain this.
     pub only: String,
     /// Runs of each test, of which the median counts.
     pub runs: usize,
-    /// True if what is measured is recorded, instead of compared.
+    /// True to record the medians, instead of comparing them.
     pub update: bool,
     /// True to measure on a busy machine as well.
     pub force: bool,
@@ -44,7 +44,7 @@ pub struct Bound {
     pub figure: String,
     /// The median of the runs; none if the test does not measure it any more.
     pub median: Option<f64>,
-    /// The most that it may be; none if it is not recorded.
+    /// The bound; none if it is not recorded.
     pub max: Option<f64>,
 }
 

@@ -32,17 +32,17 @@ const READY_MAX: Duration = Duration::from_secs(180);
 /// Settings of Mainstem beyond its defaults.
 const PROPERTIES: &str = "server.properties";
 const STOP_MAX: Duration = Duration::from_secs(60);
-/// What a developer has set for comfort, or for another broker, would change what is measured: every setting of Mainstem
-/// can be a variable, and so can options of JVMs, of Kafka's logging and of memory allocators.
+/// Prefixes of variables that would change what is measured. Every setting of Mainstem can be a variable, and so can options of JVMs, of
+/// Kafka's logging and of memory allocators; a developer may have set some.
 const UNWANTED_PREFIXES: [&str; 6] = ["MAINSTEM_", "KAFKA_", "LOG4J_", "RUST_", "JAVA_", "MALLOC_"];
-/// The same without a prefix of their own.
+/// Such variables without one of these prefixes.
 const UNWANTED_VARIABLES: [&str; 3] = ["JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "GLIBC_TUNABLES"];
 /// Lines of a broker's log that an error shows.
 pub(crate) const LOG_TAIL_LINES: usize = 15;
-/// What a JVM prints whose heap is too small for what it does, or to begin with.
+/// Messages of a JVM whose heap is too small to start, or for its work.
 const OUT_OF_MEMORY: [&str; 2] = ["java.lang.OutOfMemoryError", "Error occurred during initialization of VM"];
 
-/// What is measured side by side.
+/// A system that is measured beside others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum System {
     /// Apache Kafka with its defaults.
@@ -66,7 +66,7 @@ pub enum System {
 }
 
 impl System {
-    /// In the order of reports.
+    /// All systems, in the order of reports.
     pub const ALL: [Self; 9] = [
         Self::Kafka,
         Self::Mainstem,
@@ -101,42 +101,42 @@ impl System {
         found.with_context(|| format!("there is no system {name}: take some of {names}"))
     }
 
-    /// Whether it is a whole broker; the probe serves the two requests of a load alone.
+    /// Returns true for a whole broker; the probe serves only the two requests of a load.
     pub fn is_broker(self) -> bool {
         self.is_kafka() || self.is_mainstem_broker()
     }
 
-    /// Whether it is our broker.
+    /// Returns true for our broker.
     pub fn is_mainstem_broker(self) -> bool {
         matches!(self, Self::Mainstem | Self::MainstemSame | Self::MainstemSplit | Self::MainstemSecured)
     }
 
-    /// Whether it is Apache Kafka.
+    /// Returns true for Apache Kafka.
     pub fn is_kafka(self) -> bool {
         matches!(self, Self::Kafka | Self::KafkaSecured)
     }
 
-    /// Whether its clients come by TLS and log in.
+    /// Returns true if its clients connect by TLS and log in.
     pub(crate) fn is_secured(self) -> bool {
         matches!(self, Self::KafkaSecured | Self::MainstemSecured)
     }
 
-    /// Whether it is ours.
+    /// Returns true for a system of ours.
     pub fn is_mainstem(self) -> bool {
         self == Self::Queue || self.is_mainstem_broker()
     }
 
-    /// Whether it is a queue within processes, which no broker serves.
+    /// Returns true for a queue within processes, without a broker.
     pub fn is_embedded(self) -> bool {
         matches!(self, Self::Chronicle | Self::Queue)
     }
 
-    /// Whether ours are compared with it, and it with none.
+    /// Returns true for a peer: ours are compared with it.
     pub(crate) fn is_peer(self) -> bool {
         self.is_kafka() || self == Self::Chronicle
     }
 
-    /// What is set beyond the defaults.
+    /// Returns its settings beyond the defaults.
     fn settings(self) -> &'static [&'static str] {
         match self {
             Self::MainstemSame => &["num.network.threads=1"],
@@ -146,18 +146,18 @@ impl System {
     }
 }
 
-/// How a system is started.
+/// The options of a start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Launch {
     pub(crate) system: System,
     pub(crate) durability: Durability,
     /// The size of the JVM's heap, for Kafka.
     pub(crate) heap_mib: u32,
-    /// Of the probe's one topic.
+    /// The partitions of the probe's one topic.
     pub(crate) partitions: i32,
     /// Further settings of a broker, `KEY=VALUE` each, which Kafka and Mainstem both know.
     pub(crate) settings: &'static [&'static str],
-    /// Of the certificate of a broker whose clients come by TLS.
+    /// The key of the certificate, for a broker whose clients connect by TLS.
     pub(crate) key: CertificateKey,
 }
 
@@ -191,8 +191,8 @@ impl Drop for DataDir {
     }
 }
 
-/// A broker that failed for want of memory: it said so, or it did not get ready, as a JVM that does nothing but collect
-/// garbage. To who looks for the memory that it needs, that is an answer; every other failure is none.
+/// A broker that failed for lack of memory: it said so, or it did not become ready, as a JVM that does nothing but collect garbage. For a
+/// search of the memory that it needs, this is an answer; every other failure is none.
 #[derive(Debug)]
 pub(crate) struct Starved(pub(crate) String);
 
@@ -207,17 +207,17 @@ impl Error for Starved {}
 /// A broker that was started; dropped, it is killed and its data removed.
 #[derive(Debug)]
 pub(crate) struct Running {
-    // Before the directory: what is dropped first has ended when its data goes.
+    // Declared before the directory: it is dropped first, so the process has ended when its data is removed.
     process: Process,
     system: System,
     directory: DataDir,
     pub(crate) address: SocketAddr,
-    /// Just before the process was started.
+    /// The time just before the process was started.
     pub(crate) started_at: Instant,
 }
 
 impl Running {
-    /// Makes an empty data directory, and finds a free address; [`Self::start_on`] takes both.
+    /// Makes an empty data directory, and finds a free address, both for [`Self::start_on`].
     pub(crate) fn prepare(environment: &Environment, launch: Launch) -> Result<(DataDir, SocketAddr)> {
         let directory = DataDir::make(environment, launch.system)?;
         let address = environment.next_address()?;
@@ -234,8 +234,7 @@ impl Running {
         Ok((directory, address))
     }
 
-    /// Starts a system on what it left in its directory, or what was prepared for it, at the same address, without
-    /// waiting until it answers.
+    /// Starts a system on the files in its directory, at the same address. Does not wait until it answers.
     pub(crate) fn start_on(
         environment: &Environment,
         launch: Launch,
@@ -291,7 +290,7 @@ impl Running {
         Target { address: self.endpoint(), has_topics_and_groups: self.system.is_broker() }
     }
 
-    /// How clients reach it.
+    /// Returns the endpoint for clients.
     pub(crate) fn endpoint(&self) -> Endpoint {
         Endpoint { address: self.address, is_secured: self.system.is_secured() }
     }
@@ -313,7 +312,7 @@ impl Running {
         Ok(())
     }
 
-    /// What failed, with the broker's last lines; [`Starved`] if it said that it had not enough memory.
+    /// Returns an error with the broker's last lines; [`Starved`] if these say that it lacked memory.
     pub(crate) fn fault(&self, what: impl Display) -> anyhow::Error {
         let is_starved = OUT_OF_MEMORY.iter().any(|words| self.log().contains(words));
         let message = self.with_log_tail(what);
@@ -366,19 +365,19 @@ impl Running {
     }
 }
 
-/// A child that does not outlive the one who holds it.
+/// A child process that is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Of a process that has ended already these fail.
+        // Both fail if the process has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Takes out of a child's environment what would change its measure.
+/// Removes variables from a child's environment that would change what is measured.
 pub(crate) fn without_developers_variables(command: &mut Command) {
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_unwanted(name)) {
         command.env_remove(name);
@@ -391,7 +390,7 @@ fn is_unwanted(variable: &OsStr) -> bool {
         || UNWANTED_PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
 }
 
-/// A stranger on the port would be measured instead of the broker.
+/// Fails if the port is in use: that server would be measured instead of the broker.
 fn ensure_free(address: SocketAddr) -> Result<()> {
     ensure!(Connection::open(address).is_err(), "{address} is in use: choose other ports by --port");
     Ok(())
@@ -443,7 +442,7 @@ mod tests {
     use super::*;
     use crate::environment::{Needs, Settings};
 
-    /// What is said of a program that prints its arguments, such as this one, and ends instead of serving.
+    /// The error about a program that prints its arguments, such as this one, and ends instead of serving.
     fn fault_of_one_that_prints(words: &str) -> anyhow::Error {
         let root = tempfile::tempdir().unwrap();
         let settings = Settings {

@@ -33,25 +33,25 @@ use crate::workload::{Acks, Durability, Kind, MANY_PARTITIONS, Workload};
 /// Values of 1 KiB in a batch that stays below `message.max.bytes`.
 const FILL_RECORDS: usize = 900;
 
-/// How much is measured.
+/// The lengths and sizes of measurements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Extent {
     /// Load before the window.
     pub warmup: Duration,
-    /// What is measured of a load.
+    /// The measured time of a load.
     pub window: Duration,
     /// Records of a run with Kafka's own tools.
     pub records: u64,
-    /// What the broker holds that is killed before a start, in MiB.
+    /// Data that the broker holds which is killed before a start, in MiB.
     pub killed_mib: u64,
-    /// What is measured of a soak.
+    /// The measured time of a soak.
     pub soak: Duration,
-    /// What slow consumers find on the disk, in MiB.
+    /// Data on the disk for slow consumers, in MiB.
     pub cold_mib: u64,
 }
 
 impl Default for Extent {
-    /// As the results of the project are measured.
+    /// The extent of the project's own results.
     fn default() -> Self {
         Self {
             warmup: Duration::from_secs(15),
@@ -73,14 +73,14 @@ pub(crate) struct Case<'a> {
     pub(crate) extent: Extent,
 }
 
-/// What a run gives.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
-    /// By their keys.
+    /// The figures, by their keys.
     pub(crate) figures: BTreeMap<String, f64>,
     pub(crate) curves: Curves,
     pub(crate) samples: Samples,
-    /// What a reader of the figures should know.
+    /// Remarks for a reader of the figures.
     pub(crate) notes: Vec<String>,
 }
 
@@ -117,13 +117,13 @@ impl Case<'_> {
             Kind::TransactionalIds(count) => transactions::run_ids(self, count),
             Kind::Handshakes(key) => secured::run_handshakes(self, key),
             Kind::Logins(shape) => secured::run_logins(self, shape),
-            Kind::Strangers(shape) => secured::run_strangers(self, shape),
+            Kind::Unauthenticated(shape) => secured::run_unauthenticated(self, shape),
             Kind::Acls(shape) => secured::run_acls(self, shape),
             Kind::Cluster(kind) => cluster::run(self, kind),
         }
     }
 
-    /// The system as it is started for all but a load.
+    /// The options of a start in all cases but loads.
     fn launch(&self) -> Launch {
         let (system, durability) = (self.system, self.durability);
         Launch {

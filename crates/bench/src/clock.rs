@@ -12,7 +12,7 @@ pub(crate) fn now_ns() -> u64 {
 
 /// Asks the kernel to end the waits of this thread when they are over, not up to 50 us later as is its default.
 pub(crate) fn wake_precisely() {
-    // Where the kernel has no such setting, records are late, and the report says by how much.
+    // If the kernel has no such setting, records are late, and the report says by how much.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 

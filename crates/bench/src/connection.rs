@@ -90,7 +90,7 @@ impl Connection {
         self.stream.write_all(self.request.as_bytes()).with_context(|| format!("sending {}", api.name))
     }
 
-    /// Sends the first half of a request, as one does who dies meanwhile.
+    /// Sends the first half of a request, as a client that dies in between.
     pub(crate) fn send_half(&mut self, api: Api, body: impl FnOnce(&mut Writer)) -> Result<()> {
         self.sent_id = self.sent_id.wrapping_add(1);
         write_request(&mut self.request, api, self.sent_id, body);
@@ -127,7 +127,7 @@ impl Connection {
     fn read(&mut self) -> Result<()> {
         let received = &mut self.received;
         let read = match &mut self.stream {
-            Stream::Plain(socket) => socket.read(received.room()?),
+            Stream::Plain(socket) => socket.read(received.free_space()?),
             Stream::Tls(stream) => {
                 let is_open = stream.read(|bytes, from| received.append(bytes, from));
                 return is_open.and_then(|is_open| match is_open {
@@ -185,17 +185,17 @@ fn timespec(timeout: Duration) -> Timespec {
     }
 }
 
-/// What has been read and not been taken yet.
+/// Bytes that have been read, and not been taken yet.
 #[derive(Debug)]
 struct Received {
-    /// As long as the largest response yet.
+    /// A buffer of the length of the largest response yet.
     bytes: Vec<u8>,
     begin: usize,
     end: usize,
 }
 
 impl Received {
-    /// Where the first frame's content begins and ends, if all of it is there.
+    /// Returns the range of the first frame's content, if all of it has been read.
     fn frame(&self) -> Result<Option<(usize, usize)>> {
         let Some(length) = self.frame_length()? else { return Ok(None) };
         let (begin, end) = (self.begin + 4, self.begin + 4 + length);
@@ -211,7 +211,7 @@ impl Received {
         Ok(Some(length))
     }
 
-    /// Appends so many bytes, whatever is there.
+    /// Appends a number of bytes, read from `from`.
     fn append(&mut self, bytes: usize, from: &mut dyn Read) -> Result<()> {
         while self.bytes.len() < self.end + bytes {
             let wanted = (self.end - self.begin + bytes).next_power_of_two();
@@ -224,8 +224,8 @@ impl Received {
         Ok(())
     }
 
-    /// Room behind what is there: at least for the rest of the first frame, if its length is known.
-    fn room(&mut self) -> Result<&mut [u8]> {
+    /// Returns the free space behind the bytes: at least for the rest of the first frame, if its length is known.
+    fn free_space(&mut self) -> Result<&mut [u8]> {
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
         }
@@ -270,10 +270,10 @@ mod tests {
         let mut received = Received { bytes: vec![0; 8], begin: 0, end: 0 };
         let (mut frames, mut rest) = (Vec::new(), stream);
         while !rest.is_empty() {
-            let room = received.room().unwrap();
-            let taken = piece.min(room.len()).min(rest.len());
-            assert!(taken > 0, "there is always room for a byte");
-            room[..taken].copy_from_slice(&rest[..taken]);
+            let space = received.free_space().unwrap();
+            let taken = piece.min(space.len()).min(rest.len());
+            assert!(taken > 0, "there is always space for a byte");
+            space[..taken].copy_from_slice(&rest[..taken]);
             received.end += taken;
             rest = &rest[taken..];
             while let Some((begin, end)) = received.frame().unwrap() {
@@ -301,6 +301,6 @@ mod tests {
     fn a_frame_beyond_the_bound_is_an_error() {
         let mut received = Received { bytes: vec![0xff; 8], begin: 0, end: 8 };
         assert!(received.frame().is_err());
-        assert!(received.room().is_err());
+        assert!(received.free_space().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What one sync costs on the disk that is measured, the floor of every latency with fsync; and how files get cold.
+//! The cost of a sync on the disk that is measured, which is the floor of every latency with fsync; and files without cached pages.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -37,16 +37,16 @@ fn append_and_sync(mut file: File) -> std::io::Result<Histogram<u64>> {
     Ok(costs)
 }
 
-/// Waits until all that was written to the file system of a folder, or removed from it, has gone to the disk: what one system leaves is
-/// not to hold up the next one. A file of gigabytes that was removed costs the disk hundreds of milliseconds where the file system passes that
-/// on (`discard`).
+/// Waits until all that was written to the file system of a folder, or removed from it, has reached the disk. So the files of one system do
+/// not slow down the next one. The removal of a file of gigabytes takes the disk hundreds of milliseconds if the file system passes it on
+/// (`discard`).
 pub(crate) fn settle(folder: &Path) -> Result<()> {
     let sync = || rustix::fs::syncfs(File::open(folder)?).map_err(std::io::Error::from);
     sync().with_context(|| format!("{} cannot be synced", folder.display()))
 }
 
-/// Writes the segments of a folder (`.log`) to the disk and has the kernel forget their pages. Other files come and go while
-/// the broker runs.
+/// Writes the segments of a folder (`.log`) to the disk and makes the kernel forget their pages. Other files come and go while the broker
+/// runs.
 pub(crate) fn make_cold(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();

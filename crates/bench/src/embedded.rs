@@ -1,7 +1,7 @@
 //! Embedded queues: the loads of one process between threads, over shared memory.
 //!
-//! A side is a process that runs one load on one queue and prints what it measured, so that its memory is its own: ours is this
-//! program again ([`side`]), the peer's is `chronicle/ChronicleSide.java`, which does the same statement for statement.
+//! A side is a process that runs one load on one queue and prints its results, so that its memory is its own. Ours is this program again
+//! ([`side`]). The peer's is `chronicle/ChronicleSide.java`, which does the same statement for statement.
 
 pub(crate) mod chronicle;
 mod event;
@@ -9,16 +9,16 @@ pub(crate) mod side;
 
 use anyhow::{Context, Result};
 
-/// What a queue carries.
+/// The content of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// So many bytes: three numbers and a pattern.
+    /// A number of bytes: three numbers and a pattern.
     Binary(usize),
     /// The same as 512 bytes of JSON.
     Json,
 }
 
-/// How the ends of a queue wait for the next message.
+/// The way in which the ends of a queue wait for the next message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
     /// They look again at once.
@@ -45,7 +45,7 @@ pub(crate) enum EmbeddedLoad {
 }
 
 impl Event {
-    /// As sides are given it.
+    /// The name that sides get as an argument.
     fn name(self) -> String {
         match self {
             Self::Binary(bytes) => format!("binary-{bytes}"),
@@ -63,7 +63,7 @@ impl Event {
 }
 
 impl Waiting {
-    /// As sides are given it.
+    /// The name that sides get as an argument.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -74,7 +74,7 @@ impl Waiting {
 }
 
 impl EmbeddedLoad {
-    /// What a side is given besides its directory: the load and its numbers. `window_s` is what is measured.
+    /// Returns the arguments of a side besides its directory: the load and its numbers. `window_s` is the measured time.
     pub(crate) fn arguments(self, warmup_s: f64, window_s: f64) -> Vec<String> {
         let event = match self {
             Self::Hops { event, .. } => event,
@@ -84,7 +84,7 @@ impl EmbeddedLoad {
         let event = format!("event={}", event.name());
         let by_rate = |per_s: u32| {
             let per_s = f64::from(per_s);
-            // A JVM has compiled what it runs after 50,000 messages, if it had the time to.
+            // A JVM has compiled this code after 50,000 messages, if it had the time to.
             let warmup = (per_s * warmup_s).max(f64::from(WARMUP_MESSAGES).min(4.0 * per_s * warmup_s));
             [format!("warmup={}", warmup as u64), format!("count={}", (per_s * window_s) as u64)]
         };
@@ -119,12 +119,12 @@ impl EmbeddedLoad {
         [vec![load.to_owned(), event], numbers].concat()
     }
 
-    /// How many messages are measured of one writer.
+    /// Returns the number of measured messages of one writer.
     pub(crate) fn written(self, window_s: f64) -> f64 {
         (WRITES_PER_S * window_s).floor()
     }
 
-    /// Whether Chronicle Queue has it: its readers cannot be woken, and it has no batches.
+    /// Returns true if Chronicle Queue has this load: its readers cannot be woken, and it has no batches.
     pub(crate) fn is_of_peer(self) -> bool {
         match self {
             Self::Hops { waiting, .. } => waiting != Waiting::Sleep,
@@ -134,10 +134,10 @@ impl EmbeddedLoad {
     }
 }
 
-/// At least so many, unless the time for it is cut short.
+/// The least number of messages before the window, unless the warm-up is cut short.
 const WARMUP_MESSAGES: u32 = 50_000;
 const BATCH: u32 = 32;
 const WRITERS: u32 = 4;
-/// What one writer writes for each second that is to be measured; how long it takes is the measure.
+/// Messages of one writer for each second of the window. The time that they take is the result.
 const WRITES_PER_S: f64 = 1e6;
 const WAKES_PER_S: u32 = 1_000;

@@ -1,4 +1,4 @@
-//! Where everything is that runs need: programs, jars, directories, ports.
+//! The environment of runs: programs, jars, directories, ports.
 
 use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -14,7 +14,7 @@ use crate::embedded::chronicle::ChronicleInstall;
 /// Ports go round in this many pairs, so that a run does not meet the closing connections of the one before.
 const PORT_PAIRS: u16 = 100;
 
-/// What a person may choose about the systems; the defaults serve a checkout of the repository.
+/// Settings of a person for the systems; the defaults serve a checkout of the repository.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The `mainstem` program that is measured.
@@ -27,13 +27,13 @@ pub struct Settings {
     pub chronicle_jars: PathBuf,
     /// The `java` that runs the peers; the newest of the machine that they are made for unless it is given.
     pub java: Option<PathBuf>,
-    /// Where data directories are made: on the disk that is to be measured.
+    /// The folder for data directories: on the disk that is to be measured.
     pub data_root: PathBuf,
     /// The first of 200 ports; 0 takes any that are free.
     pub first_port: u16,
 }
 
-/// The same, found and checked.
+/// The settings, with all programs found and checked.
 #[derive(Debug)]
 pub(crate) struct Environment {
     /// The mainstem binary that is measured.
@@ -53,7 +53,7 @@ pub(crate) struct Environment {
     starts: Cell<u16>,
 }
 
-/// Which peers have to be there.
+/// The peers that a run needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     /// Kafka or its tools.
@@ -62,11 +62,11 @@ pub(crate) struct Needs {
 }
 
 impl Environment {
-    /// Finds what the systems need; peers are fetched if they are wanted and not there.
+    /// Finds what the systems need, and fetches peers that are needed and missing.
     pub(crate) fn prepare(settings: &Settings, systems: &[System], needs: Needs) -> Result<Self> {
         ensure!(
             u32::from(settings.first_port) + u32::from(2 * PORT_PAIRS) <= 1 << 16,
-            "port {} leaves no room for the {} ports of a benchmark: choose a lower one by --port",
+            "port {} leaves too few above it for the {} ports of a benchmark: choose a lower one by --port",
             settings.first_port,
             2 * PORT_PAIRS
         );
@@ -93,7 +93,7 @@ impl Environment {
         })
     }
 
-    /// Where the next broker listens; the port above it is its too.
+    /// Returns the address of the next broker; the port above it is its too.
     pub(crate) fn next_address(&self) -> Result<SocketAddr> {
         if self.first_port == 0 {
             return free_pair();
@@ -110,8 +110,8 @@ impl Environment {
     }
 }
 
-/// The first port from one on that is free. What clients connect from is above those that are given by hand, so that a port stays
-/// free while its server is away. From 0 on: one that this process holds.
+/// Returns the first free port from one on. Clients connect from ports above those that are given by hand, so a port stays free while its
+/// server is away. From 0 on: a free port that this process holds.
 pub(crate) fn free_port(first: u16) -> Result<u16> {
     if first == 0 {
         return Ok(free_pair()?.port());
@@ -130,7 +130,8 @@ fn at(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// A port with the one above it, both this process's own until it ends: no other that takes its ports in the same way is given them.
+/// Returns a port with the one above it. Both stay reserved for this process until it ends: no other process that takes ports in the same
+/// way gets them.
 fn free_pair() -> Result<SocketAddr> {
     let mut port = mainstem_testkit::port();
     for _ in 0..PORT_PAIRS {

@@ -7,7 +7,7 @@ pub(crate) struct Figure {
     pub(crate) title: &'static str,
     /// Digits behind the point in tables.
     pub(crate) digits: usize,
-    /// Whether it tells of the system, so that a ratio means something, or else of the circumstances of the run.
+    /// True for a figure of the system, of which a ratio is meaningful; false for a circumstance of the run.
     pub(crate) is_of_system: bool,
 }
 
@@ -95,7 +95,7 @@ pub(crate) const FIGURES: [Figure; 71] = [
     circumstance("other_cpus", "CPUs used by others", 2),
 ];
 
-/// What is said of a run as soon as it is done.
+/// The figures that are printed as soon as a run is done.
 const HEADLINE: [&str; 17] = [
     "handshakes_per_s",
     "of_undisturbed",

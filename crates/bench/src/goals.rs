@@ -1,9 +1,9 @@
-//! What Mainstem is to reach, by workload and figure.
+//! The goals of Mainstem, by workload and figure.
 
 use crate::stats::Spread;
 use crate::workload::Durability;
 
-/// What a figure of ours must be; medians, unless it says otherwise.
+/// A goal for a figure of ours; of medians, unless it says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Goal {
     /// At least so many times the peer's.
@@ -16,7 +16,7 @@ pub(crate) enum Goal {
         peer: &'static str,
         times: f64,
     },
-    /// At least, or at most, so many times the peer's in the page cache, wherever ours is.
+    /// At least, or at most, so many times the peer's in the page cache, whatever the durability of ours.
     MinOfCached {
         peer: &'static str,
         times: f64,
@@ -38,7 +38,7 @@ pub(crate) enum Goal {
     AtMost(f64),
     /// At least this.
     AtLeast(f64),
-    /// At most so many times the p99 of one fdatasync under the load, as the probe tells it of the same rounds.
+    /// At most so many times the p99 of one fdatasync under the load, as the probe reports it of the same rounds.
     MaxOfSync {
         times: f64,
     },
@@ -198,8 +198,8 @@ fn limit(workload: &str, key: &str) -> Option<Goal> {
 }
 
 impl Goal {
-    /// The value that is compared and whether it reaches the goal; `None` if what it needs was not measured. `ratio`
-    /// knows the ratio to a peer's figure; `other` the median of another figure.
+    /// Returns the value that is compared, and true if it reaches the goal; `None` if something that it needs was not measured. `ratio`
+    /// returns the ratio to a peer's figure, `other` the median of another figure.
     pub(crate) fn judge(
         self,
         ours: f64,
@@ -228,7 +228,7 @@ impl Goal {
         Some((value, is_reached))
     }
 
-    /// What is judged where that which this goal needs was not measured.
+    /// Returns the goal that is judged instead if something that this one needs was not measured.
     pub(crate) fn instead(self) -> Option<Self> {
         match self {
             Self::MaxOfSync { times } => Some(Self::MaxOfIdleSync { times }),
@@ -250,13 +250,13 @@ impl Goal {
             Self::MaxOfSync { times } => format!("<= {times}x the p99 of one fdatasync under the load"),
             Self::MaxOfIdleSync { times } => {
                 format!(
-                    "<= {times}x the p99 of one fdatasync on the idle disk (no probe told of one under the load)"
+                    "<= {times}x the p99 of one fdatasync on the idle disk (no probe reported one under the load)"
                 )
             }
         }
     }
 
-    /// Whether the value that is judged is a ratio.
+    /// Returns true if the value that is judged is a ratio.
     pub(crate) fn is_ratio(self) -> bool {
         !matches!(self, Self::AtMost(_) | Self::AtLeast(_))
     }
@@ -293,9 +293,9 @@ mod tests {
     #[test]
     fn a_latency_on_the_disk_is_judged_by_syncs_under_the_load_if_they_are_known() {
         let goal = Goal::MaxOfSync { times: 1.5 };
-        let told = Spread { median: 1.6, min: 1.0, max: 2.0 };
+        let reported = Spread { median: 1.6, min: 1.0, max: 2.0 };
         let by_probe = |divisor: Divisor| (divisor.peer, divisor.key) == ("probe", Some(SYNC));
-        let judged = goal.judge(140.0, |divisor| by_probe(divisor).then_some(told), |_| Some(100.0));
+        let judged = goal.judge(140.0, |divisor| by_probe(divisor).then_some(reported), |_| Some(100.0));
         assert_eq!(judged, Some((1.6, false)));
         assert_eq!(judge(goal, 140.0, 1.0, 1.0), None, "they are not known");
         let instead = goal.instead().unwrap();

@@ -1,7 +1,7 @@
 //! Family F: frameworks of handlers beside each other, each a process of its own against one running broker.
 //!
-//! Ours is the example `handler_load` of `crates/flow`, its peers are `HandlerPeers.java`; both print one line of JSON. A bare
-//! loop over our client says what handlers cost at all.
+//! Ours is the example `handler_load` of `crates/flow`, its peers are `HandlerPeers.java`; both print one line of JSON. A bare loop over
+//! our client shows what handlers cost at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -36,16 +36,16 @@ const CONSUMER: &str = "flow-consumer";
 const EMPTY_TOPICS: u64 = 5;
 /// Topic of the load with a wait in each handler.
 const WORK_TOPIC: &str = "work";
-/// What a handler of that load waits.
+/// The time that a handler of that load waits.
 const WAIT_US: u64 = 1_000;
 /// Seconds that such a load is to take at the limit of its concurrency.
 const WORK_SECONDS: u64 = 2;
 const CONCURRENCIES: [u64; 4] = [1, 5, 15, 256];
 
-/// What is measured, and with which programs.
+/// The runs to make, and the programs for them.
 #[derive(Debug, Clone)]
 pub struct HandlersOrder {
-    /// How often each.
+    /// Number of runs of each.
     pub rounds: usize,
     /// Records of each of the five topics with empty handlers.
     pub records: u64,
@@ -59,7 +59,7 @@ pub struct HandlersOrder {
     pub peers: PathBuf,
     /// Loads that have this in their names.
     pub only: String,
-    /// Whether to measure on a busy machine.
+    /// True to measure on a busy machine.
     pub force: bool,
 }
 
@@ -77,12 +77,12 @@ struct Load {
     own: Option<&'static [&'static str]>,
 }
 
-/// Of `n` records numbered from 0.
+/// Returns the sum of `n` records numbered from 0.
 fn sum_of(n: u64) -> u64 {
     n * n.saturating_sub(1) / 2
 }
 
-/// Of `n` or more records of those that are there, none of them twice.
+/// Returns the possible sums of `n` or more records of the existing ones, none of them twice.
 fn sums_of_some(n: u64, there: u64) -> RangeInclusive<u64> {
     sum_of(n)..=sum_of(there)
 }
@@ -120,7 +120,7 @@ fn loads(order: &HandlersOrder) -> Vec<Load> {
             systems: &[FLOW, PARALLEL],
             topics: WORK_TOPIC.to_owned(),
             records,
-            // Which of its records come first is a matter of their keys: more are there than are wanted.
+            // The order of records depends on their keys. There are more of them than are wanted.
             sums: sums_of_some(records, there),
             concurrency,
             wait_us: WAIT_US,
@@ -145,10 +145,10 @@ fn loads(order: &HandlersOrder) -> Vec<Load> {
     loads
 }
 
-/// Makes all runs, keeps each as a line of JSON, and writes a table of medians.
+/// Makes all runs, writes each as a line of JSON, and writes a table of medians.
 ///
 /// # Errors
-/// If a program is missing, a broker does not start, or what was read is not what was written.
+/// If a program is missing, a broker does not start, or the records that were read are not those that were written.
 pub fn run_handlers(order: &HandlersOrder, settings: &Settings) -> Result<()> {
     ensure!(
         order.load.is_file(),
@@ -177,7 +177,7 @@ pub fn run_handlers(order: &HandlersOrder, settings: &Settings) -> Result<()> {
         durability,
         heap_mib: 0,
         partitions: 0,
-        // A first member is not kept waiting for others, as in the file that Kafka comes with.
+        // The first member of a group does not wait for others, as with the file that Kafka comes with.
         settings: &["log.flush.interval.messages=9223372036854775807", "group.initial.rebalance.delay.ms=0"],
         key: CertificateKey::P256,
     };
@@ -219,7 +219,7 @@ fn about(order: &HandlersOrder, environment: &Environment) -> serde_json::Value 
     })
 }
 
-/// Returns true for what our program plays.
+/// Returns true for a system that our program runs.
 fn is_ours(system: &str) -> bool {
     [FLOW, BARE, FAILING, CONSUMER].contains(&system)
 }
@@ -356,7 +356,7 @@ fn figures(load: &Load, command: &mut Command) -> Result<BTreeMap<String, f64>> 
         ("messages_per_cpu_s".to_owned(), load.records as f64 / cpu_s),
     ]);
     if load.wait_us > 0 {
-        // The part of what the concurrency allows at the wait as it is here.
+        // The part of the throughput that the concurrency allows with the wait as it is on this machine.
         let bare_us = said.get("bare_wait_us").copied().unwrap_or(load.wait_us as f64);
         let limit = load.concurrency as f64 * 1e6 / bare_us;
         figures.insert("part_of_limit".to_owned(), load.records as f64 / seconds / limit);

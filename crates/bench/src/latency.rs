@@ -1,4 +1,4 @@
-//! What is kept of a histogram: the percentiles that tables show, and a curve to draw.
+//! The parts of a histogram that are kept: the percentiles that tables show, and a curve to draw.
 
 use std::collections::BTreeMap;
 

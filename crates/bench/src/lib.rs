@@ -1,8 +1,8 @@
 //! Workloads, peers and reports: measures any Kafka-compatible broker the same way.
 //!
-//! [`run`] starts brokers one at a time on empty directories, loads each with the same clients, and keeps every run as
-//! JSON; [`mod@report`] makes the summary and the plots of a folder of runs; [`mod@profile`] looks at one load with strace or
-//! perf. What each workload does stands in [`Workload::all`], what is measured and how in `docs/benchmarks.md`.
+//! [`run`] starts brokers one at a time on empty directories, loads each with the same clients, and keeps every run as JSON. [`mod@report`]
+//! makes the summary and the plots of a folder of runs. [`mod@profile`] looks at one load with strace or perf. [`Workload::all`] describes
+//! each workload, `docs/benchmarks.md` what is measured and how.
 //!
 //! It shares no code with the broker: its few requests are encoded and decoded by its own modules, on blocking sockets.
 

@@ -35,9 +35,9 @@ use crate::workload::{Durability, LoadShape, Pace};
 
 const TOPIC: &str = "bench";
 const GROUP: &str = "bench-group";
-/// How long a broker may take to make a topic or a coordinator ready.
+/// Timeout for a broker to make a topic or a coordinator ready.
 const SETUP_MAX: Duration = Duration::from_secs(60);
-/// Between attempts at a coordinator that is loading.
+/// Interval between attempts at a coordinator that is loading.
 const SETUP_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The broker under load, and how much of Kafka it is.
@@ -49,21 +49,21 @@ pub(crate) struct Target {
     pub(crate) has_topics_and_groups: bool,
 }
 
-/// What to run.
+/// The load to run.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) shape: LoadShape,
     pub(crate) target: Target,
-    /// Whether the topic asks for an fsync of every record.
+    /// The durability that the topic asks for.
     pub(crate) durability: Durability,
     pub(crate) keeps: Keeps,
     /// Load before the window.
     pub(crate) warmup: Duration,
-    /// Counts the acknowledged records of the whole load, for those who watch it.
+    /// Counts the acknowledged records of the whole load, for those who observe it.
     pub(crate) acked: Arc<AtomicU64>,
 }
 
-/// What the driver saw; latencies in nanoseconds, of records sent (by schedule: due) within the window.
+/// Counts and latencies of a load; latencies in nanoseconds, of records sent (by schedule: due) within the window.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) window: Duration,
@@ -73,17 +73,17 @@ pub(crate) struct Outcome {
     pub(crate) consumed: u64,
     pub(crate) ack_ns: Histogram<u64>,
     pub(crate) end_to_end_ns: Histogram<u64>,
-    /// How late the driver itself made the records of a schedule.
+    /// The delay with which the driver itself made the records of a schedule.
     pub(crate) late_ns: Histogram<u64>,
     /// Records that were due within the window and never made, since the broker did not keep up.
     pub(crate) unsent_in_window: u64,
 }
 
-/// What of its records a topic keeps.
+/// The part of its records that a topic keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeps {
     All,
-    /// 256 MiB of each partition, so that a long load does not fill the disk. What is deleted was consumed long before.
+    /// 256 MiB of each partition, so that a long load does not fill the disk. Deleted records were consumed long before.
     Recent,
 }
 
@@ -96,7 +96,7 @@ impl Keeps {
     }
 }
 
-/// The settings of a topic whose records are to be that durable.
+/// The settings of a topic whose records have that durability.
 pub(crate) fn topic_configs(durability: Durability) -> &'static [(&'static str, &'static str)] {
     match durability {
         Durability::PageCache => &[],
@@ -127,7 +127,7 @@ impl<'a> Load<'a> {
         self.run_warmed(|| thread::sleep(warmup), observe)
     }
 
-    /// The same with a warm-up that lasts as long as `warm` takes.
+    /// Runs the load with a warm-up that lasts as long as `warm` takes.
     fn run_warmed<T>(self, warm: impl FnOnce(), observe: impl FnOnce() -> Result<T>) -> Result<(Outcome, T)> {
         let Self { plan, producers, consumers } = self;
         let phases = Phases::new(plan.acked.clone());
@@ -292,12 +292,12 @@ mod tests {
         let acked = Arc::new(AtomicU64::new(0));
         let plan = Plan { shape, target, durability, keeps, warmup, acked: acked.clone() };
         let observe = || {
-            // Records that were sent in the warm-up are not timed: a busy machine may answer to nothing else for long.
+            // Records that were sent in the warm-up are not timed. A busy machine may acknowledge only such for long.
             let of_warmup = acked.load(SeqCst) + under_way(shape);
             thread::sleep(Duration::from_millis(150));
             wait_for("acknowledgement", || Ok((acked.load(SeqCst) > of_warmup).then_some(())))
         };
-        // So that there are records which were acknowledged before the window.
+        // After this, records exist which were acknowledged before the window.
         let warm = || {
             wait_for("acknowledgement", || Ok((acked.load(SeqCst) > 0).then_some(()))).unwrap();
         };

@@ -1,4 +1,4 @@
-//! The machine: what a result must say of it, and whether it is quiet enough to measure.
+//! The machine: its description for a result, and a check that it is quiet enough to measure.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,8 +13,8 @@ use crate::process;
 /// CPUs that others may use while we measure.
 pub(crate) const BUSY_CPUS_MAX: f64 = 0.15;
 const SAMPLE: Duration = Duration::from_secs(1);
-/// How often one looks for a quiet second before a run, and the time between two looks: what the run before has left to
-/// do, such as writing pages back, is over by then.
+/// Number of looks for a quiet second before a run, and the time between two. Work that the run before has left, such as writing pages
+/// back, is over by then.
 const LOOKS_MAX: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -52,12 +52,12 @@ fn first_field(path: &str, key: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// How busy others keep the machine.
+/// CPU time that others use on the machine.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Busyness {
     /// CPUs in use.
     pub(crate) cpus: f64,
-    /// Who uses them: (name, CPUs), the busiest first.
+    /// The processes that use them: (name, CPUs), the busiest first.
     pub(crate) by: Vec<(String, f64)>,
 }
 
@@ -81,7 +81,7 @@ impl Busyness {
         Ok(Self { cpus: used.as_secs_f64() / SAMPLE.as_secs_f64(), by })
     }
 
-    /// Why nothing should be measured now; `None` if the machine is quiet enough.
+    /// Returns the reason not to measure now; `None` if the machine is quiet enough.
     pub(crate) fn refusal(&self) -> Option<String> {
         if self.cpus <= BUSY_CPUS_MAX {
             return None;
@@ -101,8 +101,7 @@ pub(crate) fn require_quiet() -> Result<()> {
     Busyness::look()?.refusal().map_or(Ok(()), |reason| bail!(reason))
 }
 
-/// Waits for a second in which others leave the CPUs alone, about half a minute at most; then fails as
-/// [`require_quiet`] does.
+/// Waits for a second in which others use no CPUs, about half a minute at most; then fails as [`require_quiet`] does.
 pub(crate) fn wait_until_quiet() -> Result<()> {
     until_quiet(Busyness::look, || thread::sleep(PAUSE))
 }
@@ -121,7 +120,7 @@ fn until_quiet(mut look: impl FnMut() -> Result<Busyness>, mut pause: impl FnMut
 mod tests {
     use super::*;
 
-    /// What is said when the looks find so many CPUs in use one after another, then none; and how many looks it takes.
+    /// Returns the result if the looks find so many CPUs in use one after another, then none; and the number of looks.
     fn wait(busy: &[f64]) -> (Result<()>, usize) {
         let (mut looks, mut pauses) = (0, 0);
         let look = || {
@@ -154,7 +153,7 @@ mod tests {
         assert!(refusal.contains("1.50 CPUs (rustc 0.90, java 0.30, a 0.20)"), "{refusal}");
         assert!(refusal.contains("--force"));
         assert_eq!(Busyness { cpus: 0.15, by }.refusal(), None);
-        // Time that the host took has no name.
+        // Time that the host took belongs to no process.
         assert!(Busyness { cpus: 0.5, by: Vec::new() }.refusal().unwrap().contains("0.50 CPUs, and"));
     }
 }

@@ -25,9 +25,9 @@ enum Command {
     Handlers(handlers::Handlers),
     /// Stream events between services without a broker, and beside Akka Projection gRPC.
     Direct(direct::Direct),
-    /// Measure what tests print of latency and CPU time, and compare with what is recorded.
+    /// Measure latency and CPU time by tests that print them, and compare with the record.
     Bounds(bounds::Bounds),
-    /// Make the summary and the plots of a folder of runs anew.
+    /// Make the summary and the plots of a folder of runs again.
     Report(report::Report),
     /// Run one load under strace or perf, and count per message.
     Profile(profile::ProfileArguments),
@@ -40,7 +40,7 @@ enum Command {
 }
 
 impl Command {
-    /// Whether errors are to be JSON.
+    /// Returns true if errors are to be JSON.
     fn wants_json(&self) -> bool {
         match self {
             Command::List(list) => list.json,

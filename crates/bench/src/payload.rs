@@ -1,4 +1,4 @@
-//! What each record carries: who sent it, when, and bytes that tell whether it came through unharmed.
+//! The value of each record: its producer's number, its time, and bytes that show damage.
 
 use anyhow::{Result, ensure};
 
@@ -25,9 +25,9 @@ pub(crate) struct PayloadCodec {
 }
 
 impl PayloadCodec {
-    /// For values of `value_bytes`, at least [`FIELD_BYTES`].
+    /// Makes a codec for values of `value_bytes`, at least [`FIELD_BYTES`].
     pub(crate) fn new(value_bytes: usize) -> Self {
-        let filler_bytes = value_bytes.checked_sub(FIELD_BYTES).expect("a value has room for its fields");
+        let filler_bytes = value_bytes.checked_sub(FIELD_BYTES).expect("a value is as long as its fields");
         // A multiplicative generator: bytes that do not repeat, so that a shifted value is noticed.
         let mut state = 0x9e37_79b9_u32;
         let mut next = || {
@@ -37,7 +37,7 @@ impl PayloadCodec {
         Self { filler: (0..filler_bytes).map(|_| next()).collect() }
     }
 
-    /// The same with zeros in the second half.
+    /// Makes one whose values have zeros in the second half.
     pub(crate) fn half_random(value_bytes: usize) -> Self {
         let mut codec = Self::new(value_bytes);
         let random = codec.filler.len() / 2;
@@ -57,7 +57,7 @@ impl PayloadCodec {
         writer.raw(&self.filler);
     }
 
-    /// The fields of a value, after its size and all its filler were compared.
+    /// Returns the fields of a value, after comparing its size and all its filler.
     pub(crate) fn check(&self, value: &[u8]) -> Result<Payload> {
         let expected = self.value_bytes();
         ensure!(value.len() == expected, "a value of {} bytes, sent with {expected}", value.len());

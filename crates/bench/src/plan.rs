@@ -1,4 +1,4 @@
-//! Which runs are made in which order, and how long they will take.
+//! The order of the runs, and the time that they will take.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use crate::broker::System;
 use crate::cases::Extent;
 use crate::workload::{ClusterKind, Durability, Kind, Left, Workload};
 
-/// What is to be measured.
+/// The systems and workloads to measure.
 #[derive(Debug, Clone)]
 pub struct Selection {
-    /// Side by side.
+    /// The systems, side by side.
     pub systems: Vec<System>,
-    /// One after another.
+    /// The workloads, one after another.
     pub workloads: Vec<Workload>,
-    /// Each workload with each of these.
+    /// The durabilities that each workload is measured with.
     pub durabilities: Vec<Durability>,
-    /// How often each system is measured.
+    /// Number of measurements of each system.
     pub rounds: usize,
 }
 
@@ -24,14 +24,14 @@ pub struct Selection {
 pub(crate) struct Step {
     pub(crate) durability: Durability,
     pub(crate) workload: Workload,
-    /// From 1.
+    /// The round, from 1.
     pub(crate) round: usize,
     pub(crate) system: System,
 }
 
 impl Selection {
-    /// Round by round (A B A B), so that what disturbs the machine for a while disturbs all systems and durabilities.
-    /// Loads that share nodes follow each other within a round.
+    /// Returns the runs, round by round (A B A B), so that a disturbance of the machine affects all systems and durabilities. Loads that
+    /// share nodes follow each other within a round.
     pub(crate) fn steps(&self) -> Vec<Step> {
         let share = |one: &Workload, other: &Workload| one.shares_nodes() && other.shares_nodes();
         let groups = self.workloads.chunk_by(share);
@@ -65,7 +65,7 @@ impl Selection {
 }
 
 impl Step {
-    /// A guess, which the runs that are done correct.
+    /// Guesses the time of a run. The times of finished runs correct the guess.
     pub(crate) fn expected(&self, extent: &Extent) -> Duration {
         // A broker waits three seconds for the members of a new group.
         let group_s = if self.system.is_broker() { 3.0 } else { 0.0 };
@@ -89,7 +89,7 @@ impl Step {
             Kind::Cluster(ClusterKind::Idle) => 40.0,
             Kind::Cluster(ClusterKind::Start) => 4.0,
             Kind::Handshakes(_) => load_s,
-            Kind::Logins(_) | Kind::Strangers(_) | Kind::Acls(_) => 2.0 * load_s + 1.0,
+            Kind::Logins(_) | Kind::Unauthenticated(_) | Kind::Acls(_) => 2.0 * load_s + 1.0,
             Kind::Soak(_) => 2.0 * load_s - extent.window.as_secs_f64() + extent.soak.as_secs_f64(),
         };
         // Kafka starts, formats its directory and stops.
@@ -98,11 +98,11 @@ impl Step {
     }
 }
 
-/// Tells what is left, from guesses and from how the runs that are done compare to theirs.
+/// Estimates the time left, from guesses and from the ratio of finished runs to their guesses.
 #[derive(Debug, Clone)]
 pub(crate) struct Forecast {
     expected: Vec<Duration>,
-    /// The time that the runs took which are done.
+    /// The times of the finished runs.
     took: Vec<Duration>,
 }
 
@@ -111,12 +111,12 @@ impl Forecast {
         Self { expected: steps.iter().map(|step| step.expected(extent)).collect(), took: Vec::new() }
     }
 
-    /// Notes that the next run is done.
+    /// Notes that the next run has finished.
     pub(crate) fn done(&mut self, took: Duration) {
         self.took.push(took);
     }
 
-    /// What is left when the current run has taken that long.
+    /// Returns the time left when the current run has taken that long.
     pub(crate) fn left(&self, current: Duration) -> Duration {
         let done = self.took.len().min(self.expected.len());
         let guessed: Duration = self.expected[..done].iter().sum();
@@ -127,7 +127,7 @@ impl Forecast {
     }
 }
 
-/// As people say it: "47 s", "12 min 05 s", "2 h 03 min".
+/// Formats a time for people: "47 s", "12 min 05 s", "2 h 03 min".
 pub(crate) fn in_words(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -155,7 +155,7 @@ mod tests {
         let steps =
             selection(&["small-msg-saturate", "start"], &[System::Kafka, System::Mainstem, System::Probe])
                 .steps();
-        let told: Vec<_> = steps
+        let shown: Vec<_> = steps
             .iter()
             .map(|step| {
                 let (durability, workload) = (step.durability.name(), step.workload.name());
@@ -163,7 +163,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told[..7],
+            shown[..7],
             [
                 "page-cache small-msg-saturate 1 kafka",
                 "page-cache small-msg-saturate 1 mainstem",
@@ -174,7 +174,7 @@ mod tests {
                 "page-cache small-msg-saturate 2 kafka",
             ]
         );
-        assert_eq!(told.len(), 6 + 4 + 6, "nothing starts with fsync");
+        assert_eq!(shown.len(), 6 + 4 + 6, "nothing starts with fsync");
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
             &[System::Kafka, System::Mainstem],
         )
         .steps();
-        let told: Vec<_> = steps
+        let shown: Vec<_> = steps
             .iter()
             .map(|step| {
                 let (system, durability) = (step.system.name(), step.durability.name());
@@ -192,7 +192,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told[..9],
+            shown[..9],
             [
                 "1 kafka page-cache replicated-closed",
                 "1 kafka page-cache replicated-pipelined",
@@ -205,7 +205,7 @@ mod tests {
                 "2 kafka page-cache replicated-closed",
             ]
         );
-        assert_eq!(told[16], "1 kafka page-cache leader-killed");
+        assert_eq!(shown[16], "1 kafka page-cache leader-killed");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which plots a cell has, and the points in them; `chart.rs` draws.
+//! The plots of a cell, and the points in them; `chart.rs` draws.
 
 mod chart;
 
@@ -9,7 +9,7 @@ use crate::stats::Spread;
 pub(crate) use self::chart::Chart;
 use self::chart::{Line, Unit};
 
-/// One kind of plot: the end of its name, its title, and where its points come from.
+/// One kind of plot: the end of its name, its title, and the source of its points.
 struct Kind {
     name: &'static str,
     title: &'static str,

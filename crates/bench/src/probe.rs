@@ -1,11 +1,12 @@
-//! The probe: what this machine allows for records over loopback, measured by the same driver.
+//! The probe: the throughput of records over loopback that this machine allows, measured by the same driver.
 //!
-//! One thread, one epoll instance. It speaks the frames of Produce (13) and Fetch (18) as the driver sends them,
-//! appends each batch to a file of its partition (page cache, or synced before the acknowledgement), acknowledges, and
-//! wakes the long polls that wait for it. Asked by a request of its own, it tells what each sync took. It leaves out all that makes a broker: other APIs and versions, topics,
-//! groups, producer ids, validation of batches and CRCs, time-outs other than the long poll's, limits, back-pressure
-//! (a reader that does not read stalls all), recovery, replication, configuration, and any care about hostile input: a
-//! malformed request ends it.
+//! One thread, one epoll instance. It speaks the frames of Produce (13) and Fetch (18) as the driver sends them. It appends each batch to a
+//! file of its partition (page cache, or synced before the acknowledgement), acknowledges, and wakes the long polls that wait for it. A
+//! request of its own returns the time of each sync.
+//!
+//! It leaves out all that makes a broker: other APIs and versions, topics, groups, producer ids, recovery, replication and configuration.
+//! It validates no batches and no CRCs, and has no timeouts but the long poll's, no limits and no back-pressure: a reader that does not
+//! read stalls all. It does not defend itself against hostile input: a malformed request ends it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -33,14 +34,14 @@ const LISTENER: u64 = u64::MAX;
 const PARTITION_BYTES_MAX: u64 = 1 << 20;
 const READ_BYTES: usize = 64 << 10;
 
-/// What the probe is asked for.
+/// Options of the probe.
 #[derive(Debug)]
 pub struct ProbeOptions {
-    /// Where its files are made, one for each partition.
+    /// The folder for its files, one for each partition.
     pub directory: PathBuf,
-    /// How many partitions its one topic has.
+    /// The number of partitions of its one topic.
     pub partitions: i32,
-    /// Whether it syncs before it acknowledges.
+    /// The durability of a batch before it is acknowledged.
     pub durability: Durability,
 }
 
@@ -81,7 +82,7 @@ pub fn serve(listener: TcpListener, options: &ProbeOptions) -> Result<()> {
 struct Probe {
     epoll: OwnedFd,
     listener: TcpListener,
-    /// What each sync took since the last question; none if it does not sync.
+    /// The time of each sync since the last question; none if it does not sync.
     syncs_ns: Option<Histogram<u64>>,
     partitions: Vec<Partition>,
     /// Partitions to which the current request has appended.
@@ -89,7 +90,7 @@ struct Probe {
     peers: Vec<Option<Peer>>,
     /// Peers with a long poll, oldest first.
     waiting: Vec<usize>,
-    /// What one read has taken from a socket.
+    /// The bytes that one read has taken from a socket.
     arrived: Vec<u8>,
     /// The response that is being written.
     out: Writer,
@@ -124,7 +125,7 @@ impl Probe {
     /// Takes what has arrived from a peer and serves its complete frames.
     fn read(&mut self, index: usize) -> Result<()> {
         let Some(mut peer) = self.peers[index].take() else { return Ok(()) };
-        // A connection that is reset is a driver that has ended: the same as a close.
+        // A connection is reset if the driver has ended: the same as a close.
         let read = peer.stream.read(&mut self.arrived).unwrap_or(0);
         peer.received.extend_from_slice(&self.arrived[..read]);
         if read == 0 {
@@ -195,7 +196,7 @@ impl Probe {
         Ok(())
     }
 
-    /// Tells what the syncs took, and forgets it.
+    /// Answers with the times of the syncs, and forgets them.
     fn tell_sync_costs(&mut self, index: usize, correlation_id: i32) -> Result<()> {
         begin_response(&mut self.out, correlation_id);
         match &mut self.syncs_ns {
@@ -270,7 +271,7 @@ impl Probe {
         poll.expect("who waits has a poll").deadline
     }
 
-    /// Until the oldest long poll expires; all of them wait equally long.
+    /// Returns the time until the oldest long poll expires; all of them wait equally long.
     fn time_left(&self) -> Option<Timespec> {
         let left = self.deadline(*self.waiting.first()?).saturating_duration_since(Instant::now());
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
@@ -304,7 +305,7 @@ impl Probe {
     fn send(&mut self, index: usize) -> Result<()> {
         self.out.patch_frame_length();
         let peer = self.peers[index].as_mut().expect("a peer is served only while it is connected");
-        // A peer that has gone is found by the next read.
+        // If the peer has gone, the next read finds that.
         let _ = peer.stream.write_all(self.out.as_bytes());
         Ok(())
     }
@@ -351,7 +352,7 @@ impl Partition {
         Ok(Self { file, batches: Vec::new(), next_offset: 0, end: 0, batch: Vec::new() })
     }
 
-    /// Returns the offset of the first record. Where the costs of syncs are kept, it syncs.
+    /// Returns the offset of the first record. If the times of syncs are recorded, it syncs.
     fn append(&mut self, batch: &[u8], syncs_ns: Option<&mut Histogram<u64>>) -> Result<u64> {
         let base_offset = self.next_offset;
         self.batch.clear();
@@ -369,7 +370,7 @@ impl Partition {
         Ok(base_offset)
     }
 
-    /// Where the batches begin and end that answer a fetch from `position`: one at least.
+    /// Returns the range in the file of the batches that answer a fetch from `position`: one batch at least.
     fn range(&self, position: u64) -> (u64, u64) {
         let first = self.batches.partition_point(|&(base_offset, _)| base_offset <= position) - 1;
         let begin = self.batches[first].1;

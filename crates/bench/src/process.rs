@@ -1,25 +1,25 @@
-//! What Linux tells of a process and of all CPUs: time used, memory held.
+//! CPU time and memory of a process and of all CPUs, from Linux' /proc.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// CPU time, user and system, of a process with all its threads; of a resolution of one tick (10 ms).
+/// Returns the CPU time, user and system, of a process with all its threads, with a resolution of one tick (10 ms).
 pub(crate) fn cpu_time(pid: u32) -> Result<Duration> {
     sum_of_stat(pid, OWN_TIMES)
 }
 
-/// The same, and that of the children that it has waited for.
+/// Returns the CPU time of a process, and of the children that it has waited for.
 pub(crate) fn cpu_time_with_children(pid: u32) -> Result<Duration> {
     sum_of_stat(pid, OWN_TIMES + CHILDREN_TIMES)
 }
 
-/// The same, and that of its children, those that have ended and those that have not.
+/// Returns the CPU time of a process, and of its children, both ended and running.
 pub(crate) fn cpu_time_of_family(pid: u32) -> Result<Duration> {
     let mut sum = cpu_time_with_children(pid)?;
     for entry in fs::read_dir("/proc")?.flatten() {
-        // A process may end while it is looked at.
+        // A process may end during the look.
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
         if parent_of_stat(&stat) == Some(pid) {
             sum += ticks_of_stat(&stat, OWN_TIMES).map(ticks).unwrap_or_default();
@@ -32,7 +32,7 @@ fn parent_of_stat(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// How many fields of a stat file tell of times: utime and stime, then those of children.
+/// Number of time fields of a stat file for the process itself: utime and stime. Those of its children follow.
 const OWN_TIMES: usize = 2;
 const CHILDREN_TIMES: usize = 2;
 
@@ -83,7 +83,7 @@ fn resident_of_status(status: &str) -> Option<Resident> {
     Some(Resident { anonymous: kib_of_status(status, "RssAnon:")? * 1024, of_files: of_files * 1024 })
 }
 
-/// Bytes that a process has had read from disks, by the kernel's count: what was in the page cache is not in it.
+/// Returns the bytes that a process has caused to be read from disks, by the kernel's count, without what was in the page cache.
 pub(crate) fn bytes_from_disk(pid: u32) -> Result<u64> {
     let io = fs::read_to_string(format!("/proc/{pid}/io"))
         .with_context(|| format!("the I/O of process {pid} cannot be read"))?;
@@ -94,7 +94,7 @@ fn read_bytes_of_io(io: &str) -> Option<u64> {
     io.lines().find_map(|line| line.strip_prefix("read_bytes:"))?.trim().parse().ok()
 }
 
-/// (name, CPU time) of every process that can be read, for telling who keeps the machine busy.
+/// Returns (name, CPU time) of every process that can be read, to find those that keep the machine busy.
 pub(crate) fn all_cpu_times() -> Vec<(u32, String, Duration)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
@@ -111,13 +111,13 @@ fn ticks(count: u64) -> Duration {
     Duration::from_secs_f64(count as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// The sum of so many fields from the 14th on. The second of all is a name in parentheses that may hold anything.
+/// Returns the sum of so many fields from the 14th on. The second field is a name in parentheses that may contain anything.
 fn ticks_of_stat(stat: &str, fields: usize) -> Option<u64> {
     let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(fields);
     fields.map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// Of the first line (all CPUs): user, nice, system, idle, iowait, irq, softirq, steal. Steal is time that the
+/// Returns the busy ticks of the first line (all CPUs): user, nice, system, idle, iowait, irq, softirq, steal. Steal is time that the
 /// machine did not have, so it counts as used by others.
 fn busy_ticks_of_stat(stat: &str) -> Option<u64> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;

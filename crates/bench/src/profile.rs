@@ -1,4 +1,4 @@
-//! One load on one system while strace or perf looks at it: what happens per message.
+//! One load on one system under strace or perf: events per message.
 
 use std::fmt;
 use std::fs;
@@ -19,72 +19,72 @@ use crate::load::{Keeps, Load, Plan};
 use crate::secure::CertificateKey;
 use crate::workload::{Durability, Workload};
 
-/// Counted by `perf stat`; those that the machine has not are left out of its answer.
+/// Events for `perf stat`. Its output leaves out those that the machine does not have.
 const EVENTS: &str = "task-clock,context-switches,cpu-migrations,page-faults,cycles,instructions,cache-misses,\
                       branch-misses,raw_syscalls:sys_enter";
 /// Lines of `perf report` that are shown; all of it is in a file.
 const REPORT_LINES: usize = 60;
 
-/// Who looks.
+/// The tool that observes the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
     /// System calls by name. It slows the broker down, so that more messages share a wake than otherwise.
     Strace,
     /// Counters of CPU and kernel.
     PerfStat,
-    /// Where the time goes, by function.
+    /// CPU time by function.
     PerfRecord,
 }
 
-/// What is looked at.
+/// Options of `mainstem-bench profile`.
 #[derive(Debug, Clone)]
 pub struct ProfileOrder {
     /// The system that carries the load.
     pub system: System,
     /// A load by the driver's own clients.
     pub workload: Workload,
-    /// With which durability.
+    /// The durability of the load.
     pub durability: Durability,
-    /// Who looks.
+    /// The tool.
     pub tool: Tool,
-    /// Only warm-up and window count.
+    /// The extent, of which only warm-up and window count.
     pub extent: Extent,
-    /// Where the tool writes.
+    /// The folder for the tool's output.
     pub out: PathBuf,
 }
 
-/// What was seen.
+/// The result of a profile.
 #[derive(Debug, Serialize)]
 pub struct Profile {
     /// The name of the system.
     pub system: &'static str,
     /// The name of the workload.
     pub workload: &'static str,
-    /// Acknowledged while the tool looked.
+    /// Messages that were acknowledged during the observation.
     pub messages: u64,
     /// Messages per second meanwhile: fewer than without the tool.
     pub messages_per_s: f64,
-    /// What was counted; empty of `perf record`.
+    /// The counts; empty for `perf record`.
     pub counts: Vec<Count>,
     /// The head of the report of `perf record`; empty of the others.
     pub report: String,
-    /// What the tool wrote.
+    /// The file that the tool wrote.
     pub raw: PathBuf,
 }
 
-/// How often something happened.
+/// The count of an event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Count {
     /// The name of a system call or an event.
     pub what: String,
-    /// In all.
+    /// The count in all.
     pub count: f64,
-    /// For each message.
+    /// The count for each message.
     pub per_message: f64,
 }
 
 impl Tool {
-    /// All of them.
+    /// All tools.
     pub const ALL: [Self; 3] = [Self::Strace, Self::PerfStat, Self::PerfRecord];
 
     /// The name on the command line.
@@ -163,7 +163,7 @@ fn read(file: &Path) -> Result<String> {
     fs::read_to_string(file).with_context(|| format!("the tool has not written {}", file.display()))
 }
 
-/// Lets the tool watch for as long as the window is; returns it while it still writes what it has seen.
+/// Runs the tool for the length of the window. Returns it while it still writes its output.
 fn observe(tool: Tool, pid: u32, file: &Path, window: Duration) -> Result<Child> {
     let mut command = tool.command(pid, file);
     let child = command.spawn().with_context(|| {
@@ -173,7 +173,7 @@ fn observe(tool: Tool, pid: u32, file: &Path, window: Duration) -> Result<Child>
     interrupt(child)
 }
 
-/// Ends the tool as Ctrl-C would, upon which it writes what it has seen.
+/// Ends the tool as Ctrl-C would, after which it writes its output.
 fn interrupt(mut child: Child) -> Result<Child> {
     if let Some(status) = child.try_wait()? {
         bail!("the tool ended by itself with {status}: it may not be allowed to attach to other processes");

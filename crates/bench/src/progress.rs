@@ -8,11 +8,11 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::plan::{Forecast, Step, in_words};
 
-/// How often the bar is drawn again: seldom, since it takes CPU from what is measured.
+/// Interval between redraws of the bar: long, as drawing takes CPU from what is measured.
 const REDRAW: Duration = Duration::from_secs(1);
 const TEMPLATE: &str = "{pos}/{len} {bar:24} {left} left; {msg}";
 
-/// What the bar shows between runs.
+/// The state that the bar shows between runs.
 #[derive(Debug)]
 struct Current {
     forecast: Forecast,
@@ -37,7 +37,7 @@ impl Progress {
         let shown = current.clone();
         let left = move |_: &ProgressState, text: &mut dyn Write| {
             let left = shown.lock().unwrap_or_else(PoisonError::into_inner).left();
-            // A terminal that is gone is noticed by the bar itself.
+            // If the terminal is gone, the bar itself notices.
             let _ = text.write_str(&left);
         };
         let style = ProgressStyle::with_template(TEMPLATE).expect("the template is constant");
@@ -56,7 +56,7 @@ impl Progress {
         self.bar.set_message(name);
     }
 
-    /// Shows how a run went.
+    /// Shows the result of a run.
     pub(crate) fn end(&self, step: &Step, headline: &str) {
         {
             let mut current = self.lock();

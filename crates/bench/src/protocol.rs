@@ -1,6 +1,6 @@
 //! The requests that the driver sends, each in the version that the Java client of Kafka 4.3.0 prefers.
-//! (Those that would carry nothing more are older: OffsetCommit 9 names topics, which needs no id; InitProducerId 5 has
-//! no two-phase commit; ListOffsets 9 no time-out.)
+//! Where a newer version would carry nothing more, an older one is sent. OffsetCommit 9 names topics, which needs no id; InitProducerId 5
+//! has no two-phase commit; ListOffsets 9 has no timeout.
 
 pub(crate) mod admin;
 pub(crate) mod data;
@@ -42,10 +42,10 @@ pub(crate) const CREATE_ACLS: Api = api("CreateAcls", 30, 3);
 pub(crate) const SASL_AUTHENTICATE: Api = api("SaslAuthenticate", 36, 2);
 pub(crate) const ALTER_SCRAM: Api = api("AlterUserScramCredentials", 51, 0);
 pub(crate) const LIST_OFFSETS: Api = api("ListOffsets", 2, 9);
-/// Of the probe alone; Kafka's keys will not come so far.
+/// The probe's own API, under a key that Kafka will not reach.
 pub(crate) const SYNC_COSTS: Api = api("SyncCosts", i16::MAX, 0);
 
-/// Error codes that the driver knows how to go on from.
+/// Error codes that the driver handles.
 pub(crate) mod error {
     pub(crate) const NONE: i16 = 0;
     pub(crate) const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
@@ -62,7 +62,7 @@ pub(crate) mod error {
     pub(crate) const MEMBER_ID_REQUIRED: i16 = 79;
     pub(crate) const UNKNOWN_TOPIC_ID: i16 = 100;
     const CONCURRENT_TRANSACTIONS: i16 = 51;
-    /// Those that a transactional client asks again for.
+    /// Errors after which a transactional client repeats its request.
     pub(crate) const PASSING: [i16; 5] = [
         COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE,

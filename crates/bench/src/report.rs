@@ -1,4 +1,4 @@
-//! The report of a folder of runs: SUMMARY.md and plots, made anew from the JSON alone.
+//! The report of a folder of runs: SUMMARY.md and plots, made from the JSON alone.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::summary::{Summary, summarize};
 /// Reads the runs of a folder and writes `SUMMARY.md` and `plots/` into it.
 ///
 /// # Errors
-/// If the folder holds no runs, or what is not one, or cannot be written.
+/// If the folder contains no runs, or a file that is none, or cannot be written.
 pub fn report(folder: &Path) -> Result<Summary> {
     let results = Results::read(folder)?;
     let mut summary = summarize(&results);

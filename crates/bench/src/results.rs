@@ -1,5 +1,5 @@
-//! Runs as they are kept: which each was, its figures, its curves. One file of a workload and a durability holds its
-//! runs, one a line of JSON and a member of the gzip stream (`zcat` prints them), so that a run is appended to what is there.
+//! Runs as they are stored: workload and system, figures, curves. One file of a workload and a durability holds its runs. Each is a line of
+//! JSON and a member of the gzip stream (`zcat` prints them), so that a run can be appended.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,9 +13,9 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The file beside the runs that says what was measured where.
+/// The file beside the runs that describes the machine and the options.
 pub(crate) const ABOUT: &str = "about.json";
-/// How the names of files of runs end.
+/// The suffix of the names of files of runs.
 const RUNS: &str = ".jsonl.gz";
 
 /// A run of one workload on one system. Files of older versions have neither curves nor notes.
@@ -27,20 +27,20 @@ pub struct Run {
     pub workload: String,
     /// The name of a durability.
     pub durability: String,
-    /// From 1.
+    /// The round, from 1.
     pub round: usize,
-    /// Why there are no figures, if the run failed.
+    /// The reason why there are no figures, if the run failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// By their keys; `docs/benchmarks.md` says what each is.
+    /// Figures by their keys, which `docs/benchmarks.md` explains.
     pub figures: BTreeMap<String, f64>,
     /// Latencies by percentile.
     #[serde(default, skip_serializing_if = "Curves::is_empty")]
     pub curves: Curves,
-    /// What was seen in the course of the run.
+    /// Samples in the course of the run.
     #[serde(default, skip_serializing_if = "Samples::is_empty")]
     pub samples: Samples,
-    /// What a reader of the figures should know, such as why a heap was too small.
+    /// Remarks for a reader of the figures, such as why a heap was too small.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -48,9 +48,9 @@ pub struct Run {
 /// Latency curves: (percentile, microseconds), ascending.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Curves {
-    /// From the send (by schedule: the instant when it was due) to the acknowledgement.
+    /// Latencies from the send (by schedule: the instant when it was due) to the acknowledgement.
     pub ack_us: Vec<(f64, f64)>,
-    /// To the arrival at the consumer.
+    /// Latencies from there to the arrival at the consumer.
     pub end_to_end_us: Vec<(f64, f64)>,
 }
 
@@ -60,7 +60,7 @@ impl Curves {
     }
 }
 
-/// What was seen in the course of a run; all three have one value for each look.
+/// Samples in the course of a run; all three lists have one value for each sample.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Samples {
     /// Seconds since the load began.
@@ -76,7 +76,7 @@ impl Samples {
         self.at_s.is_empty()
     }
 
-    /// (seconds, messages per second) between each two looks.
+    /// Returns (seconds, messages per second) between each two samples.
     pub(crate) fn throughput(&self) -> Vec<(f64, f64)> {
         let points: Vec<_> = self.at_s.iter().zip(&self.messages).collect();
         let rates = points.windows(2).filter_map(|pair| {
@@ -87,7 +87,7 @@ impl Samples {
         rates.collect()
     }
 
-    /// (seconds, MiB) at each look.
+    /// Returns (seconds, MiB) of each sample.
     pub(crate) fn memory(&self) -> Vec<(f64, f64)> {
         self.at_s.iter().copied().zip(self.rss_mib.iter().copied()).collect()
     }
@@ -99,7 +99,7 @@ impl Run {
         self.figures.get(key).copied()
     }
 
-    /// What a reader calls it; runs of one folder differ by it.
+    /// Returns its name for people, which is different for all runs of a folder.
     pub(crate) fn name(&self) -> String {
         format!("{}, {}, round {}, {}", self.workload, self.durability, self.round, self.system)
     }
@@ -160,12 +160,12 @@ fn layout(value: &Value, depth: usize, text: &mut String) {
     text.push('}');
 }
 
-/// What a folder of runs holds.
+/// The content of a folder of runs.
 #[derive(Debug)]
 pub struct Results {
-    /// What was measured where; null where it is not told.
+    /// The description of the machine and the options; null if it is missing.
     pub about: Value,
-    /// In the order of rounds.
+    /// The runs, in the order of rounds.
     pub runs: Vec<Run>,
 }
 
@@ -173,7 +173,7 @@ impl Results {
     /// Reads all runs of a folder.
     ///
     /// # Errors
-    /// If the folder cannot be read, a file of runs holds something else, or there is no run at all.
+    /// If the folder cannot be read, a file of runs contains something else, or there is no run at all.
     pub fn read(folder: &Path) -> Result<Self> {
         let entries = fs::read_dir(folder)
             .with_context(|| format!("{} cannot be read: name a folder of runs", folder.display()))?;

@@ -20,28 +20,27 @@ use crate::report::report;
 use crate::results::{ABOUT, Run, write_json};
 use crate::summary::Summary;
 
-/// What is measured, how much of it, and where the results go.
+/// The runs to make, their extent, and the folder for the results.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// Which runs.
+    /// The selection of runs.
     pub selection: Selection,
-    /// How long each.
+    /// The extent of each run.
     pub extent: Extent,
     /// An empty folder, which is made if it is not there.
     pub out: PathBuf,
-    /// Whether to measure on a busy machine.
+    /// True to measure on a busy machine.
     pub force: bool,
-    /// Whether files fill the memory before each run.
+    /// True to fill the memory with pages of files before each run.
     pub fill_memory: bool,
 }
 
-/// The folder to which results go unless another is named.
+/// The default folder for results.
 pub fn default_out() -> PathBuf {
     PathBuf::from(format!("bench/results/{}-{}-cores", clock::today(), machine::cpus()))
 }
 
-/// Makes all runs, then the report. A run that fails, or before which the machine does not get quiet, does not keep the
-/// others from being made.
+/// Makes all runs, then the report. If a run fails, or the machine does not become quiet before it, the others are made all the same.
 ///
 /// # Errors
 /// If nothing can be measured: the machine is busy to begin with, the folder is not empty, a program is missing, no run was asked for.
@@ -91,7 +90,7 @@ fn needs(steps: &[Step]) -> Needs {
     }
 }
 
-/// Results of two benchmarks in one folder would be summed up as one.
+/// Makes the folder, which has to be empty: results of two benchmarks in it would be summed up as one.
 fn prepare_out(out: &Path) -> Result<()> {
     fs::create_dir_all(out)
         .with_context(|| format!("{} cannot be made: choose another folder by --out", out.display()))?;
@@ -104,7 +103,7 @@ fn prepare_out(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is measured once the machine is quiet; or why that failed, or was not tried.
+/// Makes a run once the machine is quiet. Returns its results, or the reason why it failed or was not tried.
 fn make(
     step: &Step,
     get_quiet: impl FnOnce() -> Result<()>,
@@ -129,7 +128,7 @@ fn make(
     run
 }
 
-/// What a reader must know beside the figures.
+/// Returns the description of the machine and the options, for readers of the figures.
 fn about(order: &Order, environment: &Environment) -> Value {
     let kafka = environment.kafka.as_ref();
     let names = |systems: &[System]| systems.iter().map(|system| system.name()).collect::<Vec<_>>();

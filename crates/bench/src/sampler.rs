@@ -1,4 +1,4 @@
-//! Looks at a broker in the course of a run: memory and progress over time, from a thread that mostly sleeps.
+//! Samples of a broker in the course of a run: memory and progress over time, from a thread that mostly sleeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::results::Samples;
 const INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;
 
-/// Ends with [`Sampler::finish`], or when it is dropped.
+/// The thread. It ends with [`Sampler::finish`], or when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     finish: Sender<()>,
@@ -20,14 +20,14 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Begins to look at the process; `messages` is read at each look.
+    /// Begins to sample the process; `messages` is read for each sample.
     pub(crate) fn start(pid: u32, messages: Arc<AtomicU64>) -> Self {
         let (finish, finished) = mpsc::channel();
         let began = Instant::now();
         let thread = thread::spawn(move || {
             let mut samples = Samples::default();
             loop {
-                // A process that has ended has no memory; what waits for it says why.
+                // A process that has ended has no memory. The code that waits for it reports the reason.
                 if let Ok(memory) = process::memory(pid) {
                     samples.at_s.push(began.elapsed().as_secs_f64());
                     samples.messages.push(messages.load(Ordering::Relaxed));

@@ -1,7 +1,7 @@
-//! Encrypted connections with a login: what a broker of a run is given for them, and the driver's half of TLS and SCRAM.
+//! Encrypted connections with a login: the certificates and users of a broker of a run, and the driver's half of TLS and SCRAM.
 //!
-//! Every process has an authority of its own. A broker gets a certificate of it, and an administrator of PLAIN, by whom the
-//! user of SCRAM is made as soon as the broker answers.
+//! Every process has a certificate authority of its own. A broker gets a certificate of it, and an administrator who logs in by PLAIN. The
+//! administrator creates the user of SCRAM as soon as the broker answers.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,7 +25,7 @@ use crate::protocol::{ALTER_SCRAM, SASL_AUTHENTICATE, SASL_HANDSHAKE, check, err
 
 /// The user of loads.
 const USER: &str = "bench";
-/// Who makes that user.
+/// The administrator, who creates that user.
 const ADMIN: &str = "admin";
 const PASSWORD: &str = "a-password-of-benchmarks";
 const SCRAM: &str = "SCRAM-SHA-512";
@@ -39,7 +39,7 @@ const READ_BYTES: usize = 64 << 10;
 const KEY_STORE: &str = "keystore.pem";
 const TRUST_STORE: &str = "truststore.pem";
 
-/// Where a broker is, and whether its connections are encrypted and begin with a login.
+/// The address of a broker, and whether its connections are encrypted and begin with a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) address: SocketAddr,
@@ -59,7 +59,7 @@ pub(crate) enum CertificateKey {
     Rsa2048,
 }
 
-/// Who has issued the certificates of this process's brokers.
+/// The issuer of the certificates of this process's brokers.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -82,7 +82,7 @@ fn authority() -> Result<&'static Authority> {
     let config =
         ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13])?;
     let mut config = config.with_root_certificates(roots).with_no_client_auth();
-    // Each handshake is a whole one.
+    // No handshake resumes a session: each is measured in whole.
     config.resumption = Resumption::disabled();
     let made =
         Authority { issuer: Issuer::new(params, key), pem: certificate.pem(), config: Arc::new(config) };
@@ -106,7 +106,7 @@ pub(crate) fn prepare(directory: &Path, key: CertificateKey) -> Result<Vec<Strin
     Ok(vec![
         "ssl.keystore.type=PEM".to_owned(),
         format!("ssl.keystore.location={}", store.display()),
-        // By which Kafka connects to itself.
+        // Kafka uses it to connect to itself.
         "ssl.truststore.type=PEM".to_owned(),
         format!("ssl.truststore.location={}", directory.join(TRUST_STORE).display()),
         format!("sasl.enabled.mechanisms=PLAIN,{SCRAM}"),
@@ -136,7 +136,7 @@ ssl.truststore.location={}
     )
 }
 
-/// A session of TLS over a socket, one read of which is taken in whole.
+/// A session of TLS over a socket, of which all received bytes are taken.
 #[derive(Debug)]
 pub(crate) struct TlsStream {
     session: Box<ClientConnection>,
@@ -167,7 +167,7 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Reads once from the socket, and appends all that is in it; false at its end.
+    /// Reads once from the socket, and appends all that was decrypted; returns false at its end.
     pub(crate) fn read(
         &mut self,
         mut append: impl FnMut(usize, &mut dyn Read) -> Result<()>,
@@ -263,7 +263,7 @@ fn begin(connection: &mut Connection, mechanism: &str) -> Result<()> {
     check(SASL_HANDSHAKE, reader.i16()?)
 }
 
-/// One message of the exchange, and its answer.
+/// Sends one message of the exchange. Returns its answer.
 fn authenticate(connection: &mut Connection, bytes: &[u8]) -> Result<String> {
     let mut reader = connection.call(SASL_AUTHENTICATE, |writer: &mut Writer| {
         writer.compact_bytes(bytes);
@@ -274,10 +274,10 @@ fn authenticate(connection: &mut Connection, bytes: &[u8]) -> Result<String> {
     Ok(String::from_utf8(reader.compact_bytes()?.to_vec())?)
 }
 
-/// By salt and iterations.
+/// Salted passwords by salt and iterations.
 type SaltedPasswords = HashMap<(Vec<u8>, u32), Vec<u8>>;
 
-/// The costly half of a login, made once for each salt: a client with many connections need not repeat it.
+/// Returns the salted password. This is the costly half of a login, and made once for each salt, as by a client with many connections.
 fn salted_password(salt: &[u8], iterations: u32) -> Result<Vec<u8>> {
     static KNOWN: OnceLock<Mutex<SaltedPasswords>> = OnceLock::new();
     let rounds = NonZeroU32::new(iterations).context("no iterations of SCRAM")?;

@@ -14,7 +14,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// `None` of no values.
+    /// Returns the spread of some values; `None` if there are none.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -28,8 +28,8 @@ impl Spread {
         Some(Self { median, min, max })
     }
 
-    /// How `ours` compares to `theirs`: the ratio of the medians, and the range of the ratios within each round.
-    /// Both hold one value per round, in order; `None` where there is no round of both.
+    /// Returns the ratio of the medians of `ours` and `theirs`, and the range of the ratios within each round. Both have one value per
+    /// round, in order; `None` if there is no round of both.
     pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Self> {
         let rounds = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs);
         let range = Self::of(rounds)?;

@@ -1,7 +1,7 @@
 //! Family D: services that stream events to each other without a broker, a publisher and a consumer in a process each.
 //!
-//! Ours is the example `stream_lag` of `crates/flow`; its peer is `StreamPeers.java`, Akka Projection gRPC over PostgreSQL. Both
-//! read the same commands and answer each with a line of JSON. Their consumers hold every event against the one before.
+//! Ours is the example `stream_lag` of `crates/flow`; its peer is `StreamPeers.java`, Akka Projection gRPC over PostgreSQL. Both read the
+//! same commands and answer each with a line of JSON. Their consumers compare every event with the one before.
 
 mod database;
 mod ramp;
@@ -32,26 +32,26 @@ const POM: &str = include_str!("../direct/pom.xml");
 const PEERS: &str = include_str!("../direct/StreamPeers.java");
 const DIRECT: &str = "direct";
 const AKKA: &str = "akka";
-/// The newest Java that the peer's frameworks are of the time of.
+/// The newest Java that the peer's frameworks were made for.
 const PEER_JAVA_MAX: u32 = 21;
 const ENTITIES: f64 = 32.0;
 /// 32 entities with 7 events each in a cycle of so long are 941 events a second.
 const CYCLE_MS: u64 = 238;
 const PAUSE_MS: u64 = 200;
-/// What was appended has so long to come to the consumers.
+/// Timeout for the arrival of appended events at the consumers.
 const ARRIVE_WITHIN: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Kills in a run of the load that has them.
 const KILLS: u32 = 10;
 
-/// What is measured, and with which programs.
+/// Options of `mainstem-bench direct`.
 #[derive(Debug, Clone)]
 pub struct StreamsOrder {
-    /// How often each.
+    /// Number of runs of each.
     pub rounds: usize,
     /// Length of a window.
     pub seconds: u64,
-    /// How long the same load runs before.
+    /// Time of the same load before the window, in seconds.
     pub warmup: u64,
     /// Events of the load that catches up.
     pub events: u64,
@@ -65,7 +65,7 @@ pub struct StreamsOrder {
     pub shares: u64,
     /// Names of loads; all if there are none.
     pub loads: Vec<String>,
-    /// Whether the peer is measured as well.
+    /// True if the peer is measured as well.
     pub peer: bool,
     /// An empty folder, which is made if it is not there.
     pub out: PathBuf,
@@ -77,24 +77,24 @@ pub struct StreamsOrder {
     pub postgresql: PathBuf,
     /// The `java` that runs the peer; the newest that it is made for unless it is given.
     pub java: Option<PathBuf>,
-    /// Where journals and databases are made: on the disk that is to be measured.
+    /// The folder for journals and databases: on the disk that is to be measured.
     pub data_root: PathBuf,
     /// Ports are looked for from this one on.
     pub first_port: u16,
-    /// Whether to measure on a busy machine.
+    /// True to measure on a busy machine.
     pub force: bool,
 }
 
-/// What the publisher does.
+/// The work of the publisher.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     /// Cycles of all entities, about 940 events a second.
     Cycles,
-    /// So many events a second by a schedule.
+    /// A number of events a second by a schedule.
     Rate(u64),
     /// More events a second step by step, until they are too many.
     Ramp,
-    /// A consumer reads what is there, beside one that has it already.
+    /// A consumer reads all existing events, beside one that is up to date.
     CatchUp,
     /// The publisher is killed.
     Kills,
@@ -105,7 +105,7 @@ struct Load {
     name: &'static str,
     kind: Kind,
     consumers: u32,
-    /// Whether the peer has it too.
+    /// True if the peer has it too.
     with_peer: bool,
 }
 
@@ -128,7 +128,7 @@ struct Peer {
 /// Makes all runs, keeps each as a line of JSON, and writes a table of medians.
 ///
 /// # Errors
-/// If a program is missing, a process fails, or what came is not what was appended.
+/// If a program is missing, a process fails, or the events that arrived are not those that were appended.
 pub fn run_streams(order: &StreamsOrder) -> Result<()> {
     ensure!(
         order.program.is_file(),
@@ -216,11 +216,11 @@ fn compile(order: &StreamsOrder) -> Result<Peer> {
     Ok(Peer { java, class_path: format!("{jars}:{}", classes.display()) })
 }
 
-/// Where one run takes place.
+/// The place and the programs of one run.
 struct Stage<'a> {
     order: &'a StreamsOrder,
     data: &'a Path,
-    /// Of the peer's runs.
+    /// The peer, for its runs.
     peer: Option<&'a Peer>,
     load: Load,
 }
@@ -252,7 +252,7 @@ impl Used {
         })
     }
 
-    /// Adds what was used since, in CPUs.
+    /// Adds the CPU that was used since, in CPUs.
     fn add_since(&self, processes: &Processes, figures: &mut Figures) -> Result<()> {
         let now = Used::look(processes)?;
         let seconds = (now.at - self.at).as_secs_f64();
@@ -342,7 +342,7 @@ impl Stage<'_> {
         Talking::start(command)
     }
 
-    /// The program, and its first arguments.
+    /// Returns the command of the program, with its first arguments.
     fn program(&self, role: &str, database: Option<&Database>) -> Command {
         let (Some(peer), Some(database)) = (self.peer, database) else {
             let mut command = Command::new(&self.order.program);
@@ -362,7 +362,7 @@ impl Stage<'_> {
         }
     }
 
-    /// A load, and what came of it.
+    /// Runs a load. Returns its figures.
     fn window(&self, processes: &mut Processes, directory: &Path) -> Result<Figures> {
         self.warm_up(processes)?;
         let mut figures = self.measured(processes, &self.command(self.order.seconds))?;
@@ -376,14 +376,14 @@ impl Stage<'_> {
         Ok(figures)
     }
 
-    /// The same load for a while, all of which comes.
+    /// Runs the same load for a while, and waits until all of its events have arrived.
     fn warm_up(&self, processes: &mut Processes) -> Result<()> {
         let warmed = processes.publisher.ask(&self.command(self.order.warmup))?.of("events")?;
         arrived(&mut processes.consumer, warmed * f64::from(self.load.consumers))?;
         Ok(())
     }
 
-    /// More and more events a second until they are too many.
+    /// Runs more and more events a second until they are too many.
     fn ramp(&self, processes: &mut Processes, directory: &Path) -> Result<Figures> {
         self.warm_up(processes)?;
         let mut ramp = Ramp::new(self.order.rate_from, self.order.lag_ms_max);
@@ -403,7 +403,7 @@ impl Stage<'_> {
         Ok(figures)
     }
 
-    /// The same load once more, with an eye on the stages that events pass; nothing where that is not wanted, or of a peer.
+    /// Runs the same load once more, and records the stages that events pass. Returns nothing if that is not wanted, or for a peer.
     fn shares(&self, processes: &mut Processes, directory: &Path, command: &str) -> Result<Figures> {
         if !self.watches_stages() {
             return Ok(Figures::new());
@@ -418,7 +418,7 @@ impl Stage<'_> {
         self.order.shares > 0 && self.peer.is_none()
     }
 
-    /// A command of the publisher, and what came of it, all of which has to come.
+    /// Runs a command of the publisher, and waits until all of its events have arrived. Returns the figures.
     fn measured(&self, processes: &mut Processes, command: &str) -> Result<Figures> {
         processes.consumer.ask("reset")?;
         let before = Used::look(processes)?;
@@ -435,7 +435,7 @@ impl Stage<'_> {
         Ok(figures)
     }
 
-    /// A consumer that reads all, alone and then beside one that is up to date.
+    /// Measures a consumer that reads all, alone and then beside one that is up to date.
     fn catch_up(&self, processes: &mut Processes, directory: &Path, address: &str) -> Result<Figures> {
         let mut figures = Figures::new();
         let filled = processes.publisher.ask(&format!("fill {}", self.order.events))?;
@@ -464,7 +464,7 @@ impl Stage<'_> {
         Ok(figures)
     }
 
-    /// The stages of new events while another consumer reads all that are there.
+    /// Measures the stages of new events while another consumer reads all existing ones.
     fn live_shares(
         &self,
         processes: &mut Processes,
@@ -485,7 +485,7 @@ impl Stage<'_> {
         shares::shares(&of_publisher, &of_consumer)
     }
 
-    /// From the start of a process, after the one before was killed, to the first event that comes from it.
+    /// Measures the time from the start of a process, after the one before was killed, to the first event that comes from it.
     fn kills(&self, processes: &mut Processes, directory: &Path, address: &str) -> Result<Figures> {
         let (mut total, mut times) = (0.0, Vec::new());
         for _ in 0..=KILLS {
@@ -518,7 +518,7 @@ fn rate(events: u64, seconds: u64) -> String {
     format!("rate {events} {seconds}")
 }
 
-/// Has the stages of events be watched.
+/// Begins to record the stages of events.
 fn watch(processes: &mut Processes) -> Result<()> {
     processes.publisher.ask("watch")?;
     processes.consumer.ask("watch")?;
@@ -526,7 +526,7 @@ fn watch(processes: &mut Processes) -> Result<()> {
     Ok(())
 }
 
-/// What was seen since.
+/// Ends the recording. Returns the figures of the stages.
 fn watched(processes: &mut Processes, directory: &Path) -> Result<Figures> {
     let of_publisher = stages_of(&mut processes.publisher, &directory.join("publisher.stages"))?;
     let of_consumer = stages_of(&mut processes.consumer, &directory.join("consumer.stages"))?;
@@ -538,7 +538,7 @@ fn stages_of(process: &mut Talking, file: &Path) -> Result<String> {
     Ok(fs::read_to_string(file)?)
 }
 
-/// Waits until so many events have come since the last reset; they have to be the right ones.
+/// Waits until so many events have arrived since the last reset, and checks them.
 fn arrived(consumer: &mut Talking, events: f64) -> Result<Figures> {
     let deadline = Instant::now() + ARRIVE_WITHIN;
     loop {
@@ -564,7 +564,7 @@ fn some_arrived(consumer: &mut Talking) -> Result<()> {
     Ok(())
 }
 
-/// Events a second from the first one to that which makes them so many.
+/// Waits for a number of events. Returns events a second, from the first to the last of them.
 fn caught_up(consumer: &mut Talking, events: f64) -> Result<f64> {
     let deadline = Instant::now() + ARRIVE_WITHIN;
     loop {
@@ -586,7 +586,7 @@ fn add_lags(came: &Figures, prefix: &str, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// A figure that has to be there.
+/// A figure that has to exist.
 trait Of {
     fn of(&self, key: &str) -> Result<f64>;
 }

@@ -1,4 +1,4 @@
-//! What many runs say together: medians, ranges, ratios, goals. No I/O; `markdown.rs` shows it to people.
+//! The summary of many runs: medians, ranges, ratios, goals. No I/O; `markdown.rs` shows it to people.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -14,13 +14,13 @@ use crate::workload::{Durability, Workload};
 /// All that was measured in one folder.
 #[derive(Debug, Serialize)]
 pub struct Summary {
-    /// What was measured where.
+    /// The description of the machine and the options.
     pub about: Value,
     /// One for each workload and durability.
     pub cells: Vec<Cell>,
-    /// Runs that gave no figures: (run, why).
+    /// Runs without figures: (run, reason).
     pub failed: Vec<(String, String)>,
-    /// Runs beside which others used the CPUs: (run, how many CPUs).
+    /// Runs beside which others used the CPUs: (run, number of CPUs).
     pub disturbed: Vec<(String, f64)>,
 }
 
@@ -31,11 +31,11 @@ pub struct Cell {
     pub workload: String,
     /// The name of the durability.
     pub durability: String,
-    /// In the order of the columns.
+    /// The systems, in the order of the columns.
     pub systems: Vec<String>,
-    /// In the order of the rows.
+    /// The figures, in the order of the rows.
     pub rows: Vec<Row>,
-    /// What was to be reached, and what was.
+    /// The goals, and the verdicts on them.
     pub goals: Vec<GoalLine>,
     /// The names of its plots, without their folder and type.
     pub plots: Vec<String>,
@@ -50,15 +50,15 @@ pub struct Row {
     pub title: &'static str,
     /// Digits behind the point.
     pub digits: usize,
-    /// Whether it tells of the system, or else of the circumstances of the run.
+    /// True for a figure of the system, false for a circumstance of the run.
     pub is_of_system: bool,
-    /// By system, in the order of the columns; none where it was not measured.
+    /// Spreads by system, in the order of the columns; none if it was not measured.
     pub values: Vec<Option<Spread>>,
     /// Ratios of systems to peers.
     pub ratios: Vec<Ratio>,
 }
 
-/// How a system compares to a peer.
+/// The ratio of a system to a peer.
 #[derive(Debug, Serialize)]
 pub struct Ratio {
     /// The system whose figure is above the line.
@@ -69,22 +69,22 @@ pub struct Ratio {
     pub ratio: Spread,
 }
 
-/// A goal and what came of it.
+/// A goal and the verdict on it.
 #[derive(Debug, Serialize)]
 pub struct GoalLine {
     /// The system that it is set for.
     pub system: String,
     /// The goal in words.
     pub goal: String,
-    /// What is compared with it.
+    /// The value that is compared with it.
     pub value: f64,
-    /// Whether the value is a ratio.
+    /// True if the value is a ratio.
     pub is_ratio: bool,
-    /// Whether the goal is reached.
+    /// True if the goal is reached.
     pub is_reached: bool,
 }
 
-/// Sums up runs. What each cell's plots are called is added by those who draw them.
+/// Sums up runs. The names of each cell's plots are added by the code that draws them.
 pub fn summarize(results: &Results) -> Summary {
     let runs = &results.runs;
     let failed = runs.iter().filter_map(|run| Some((run.name(), run.error.clone()?)));
@@ -151,7 +151,8 @@ fn summarize_row(runs: &[&Run], figure: &Figure, systems: &[System]) -> Option<R
     })
 }
 
-/// Every other system to Kafka or to Chronicle Queue, all but those to the probe, and what is secured to what is not.
+/// Returns the ratios of every other system to Kafka or to Chronicle Queue, of all but those to the probe, and of secured systems to
+/// unsecured ones.
 fn ratios(runs: &[&Run], key: &str, systems: &[System]) -> Vec<Ratio> {
     let ours = || systems.iter().copied().filter(|&system| !system.is_peer());
     let pairs = [System::Kafka, System::Chronicle, System::Probe]
@@ -169,7 +170,7 @@ fn ratios(runs: &[&Run], key: &str, systems: &[System]) -> Vec<Ratio> {
     ratios.collect()
 }
 
-/// A system's figure to a peer's, of the rounds in which both were measured; each among its own runs.
+/// Returns the ratio of a system's figure to a peer's, over the rounds in which both were measured; each among its own runs.
 fn ratio(ours: (&[&Run], System, &str), theirs: (&[&Run], System, &str)) -> Option<Spread> {
     let value = |round, (runs, system, key): (&[&Run], System, &str)| {
         let run = runs.iter().find(|run| run.round == round && run.system == system.name())?;
@@ -186,7 +187,7 @@ fn values(runs: &[&Run], key: &str, system: System) -> Vec<f64> {
     runs.iter().filter(|run| run.system == system.name()).filter_map(|run| run.figure(key)).collect()
 }
 
-/// Of the runs of one workload and durability, beside those of the same workload in the page cache.
+/// Judges the goals for the runs of one workload and durability, beside those of the same workload in the page cache.
 fn judge((runs, cached): (&[&Run], &[&Run]), of: &Run, system: System) -> Vec<GoalLine> {
     let durability = Durability::parse(&of.durability).unwrap_or(Durability::PageCache);
     let median = |key: &str| Some(Spread::of(values(runs, key, system))?.median);
@@ -269,12 +270,12 @@ pub(crate) mod tests {
     #[test]
     fn goals_are_judged_where_the_peer_was_measured() {
         let summary = summarize(&results());
-        let told: Vec<_> =
+        let judged: Vec<_> =
             summary.cells[0].goals.iter().map(|line| (line.goal.as_str(), line.is_reached)).collect();
-        assert_eq!(told, [("messages/s >= 3x kafka", true), ("VmHWM, MiB <= 16", true)]);
+        assert_eq!(judged, [("messages/s >= 3x kafka", true), ("VmHWM, MiB <= 16", true)]);
     }
 
-    /// A run with fsync: the p99 of acknowledgements, and that of one fdatasync by the key that tells when.
+    /// A run with fsync: the p99 of acknowledgements, and that of one fdatasync under the key that says when it was measured.
     fn run_on_disk(system: System, round: usize, ack: f64, (key, sync): (&str, f64)) -> Run {
         let figures = [("ack_p99_us", ack), (key, sync)];
         Run {
@@ -297,17 +298,17 @@ pub(crate) mod tests {
         let mut runs = vec![
             run_on_disk(System::Mainstem, 1, 300.0, (idle, 100.0)),
             run_on_disk(System::Mainstem, 2, 300.0, (idle, 100.0)),
-            // In a round of its own it does not count.
+            // It does not count, as no other run is of its round.
             run_on_disk(System::Mainstem, 3, 9_000.0, (idle, 100.0)),
             run_on_disk(System::Probe, 1, 220.0, (loaded, 200.0)),
             run_on_disk(System::Probe, 2, 280.0, (loaded, 300.0)),
         ];
         let goal = |words: &str| format!("ack p99, us <= 1.5x the p99 of one fdatasync {words}");
         assert_eq!(goals_of(runs.clone()), [(goal("under the load"), 1.2, true)]);
-        // Runs of an older version, or without the probe, know the idle disk alone.
+        // Runs of an older version, or without the probe, have the idle disk alone.
         runs.retain(|run| run.system == "mainstem");
-        let told = goal("on the idle disk (no probe told of one under the load)");
-        assert_eq!(goals_of(runs), [(told, 3.0, false)]);
+        let idle_goal = goal("on the idle disk (no probe reported one under the load)");
+        assert_eq!(goals_of(runs), [(idle_goal, 3.0, false)]);
     }
 
     #[test]
@@ -326,12 +327,12 @@ pub(crate) mod tests {
         ];
         let summary = summarize(&Results { about: json!({}), runs });
         let lines = summary.cells.iter().flat_map(|cell| &cell.goals);
-        let told: Vec<_> = lines.map(|line| (line.goal.as_str(), line.value, line.is_reached)).collect();
+        let judged: Vec<_> = lines.map(|line| (line.goal.as_str(), line.value, line.is_reached)).collect();
         let goals = [
             ("messages/s >= 2x kafka in the page cache", 1.9, false),
             ("messages/s >= 4x kafka", 3.8, false),
         ];
-        assert_eq!(told, goals);
+        assert_eq!(judged, goals);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The workloads: one table of what each of them does, by the names that reports use.
+//! The workloads: a table of all of them, by the names that reports use.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const PARTITIONS: i32 = 6;
 /// Partitions of a broker that has many.
 pub(crate) const MANY_PARTITIONS: i32 = 1_000;
 
-/// Where a record has to be before a broker counts it as written.
+/// The place of a record at which a broker counts it as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
     /// In the kernel's page cache, as Kafka does by default.
@@ -41,7 +41,7 @@ impl Durability {
     }
 }
 
-/// Whose word a producer waits for.
+/// The acknowledgements that a producer waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Acks {
     Leader,
@@ -49,7 +49,7 @@ pub(crate) enum Acks {
 }
 
 impl Acks {
-    /// As the protocol has it.
+    /// The value in the protocol.
     pub(crate) fn code(self) -> i16 {
         match self {
             Self::Leader => 1,
@@ -57,7 +57,7 @@ impl Acks {
         }
     }
 
-    /// As the Java client's setting has it.
+    /// The value of the Java client's setting.
     pub(crate) fn setting(self) -> &'static str {
         match self {
             Self::Leader => "1",
@@ -66,7 +66,7 @@ impl Acks {
     }
 }
 
-/// When a producer sends its next record.
+/// The pace at which a producer sends records.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
     /// One record, its acknowledgement, the next record.
@@ -77,7 +77,7 @@ pub(crate) enum Pace {
     Pipelined { outstanding_max: u64, linger: Duration },
 }
 
-/// What the driver's own clients do.
+/// The load of the driver's own clients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LoadShape {
     /// The size of a record's value.
@@ -87,14 +87,14 @@ pub(crate) struct LoadShape {
     pub(crate) consumers: u32,
     pub(crate) pace: Pace,
     pub(crate) acks: Acks,
-    /// Whether the producers are idempotent (KIP-98).
+    /// True if the producers are idempotent (KIP-98).
     pub(crate) idempotent: bool,
 }
 
-/// How a broker was left before the start that is measured.
+/// The state of a broker before the start that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// There is none.
+    /// No data.
     Nothing,
     /// 1,000 partitions with a record each, stopped in order.
     Clean,
@@ -102,7 +102,7 @@ pub(crate) enum Left {
     Killed,
 }
 
-/// What is done to a node.
+/// The harm that is done to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Harm {
     /// `kill -9`.
@@ -113,7 +113,7 @@ pub(crate) enum Harm {
     DelaySyncs,
 }
 
-/// What is measured of three nodes.
+/// The kind of measurement on three nodes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ClusterKind {
     Load(LoadShape),
@@ -127,7 +127,7 @@ pub(crate) enum ClusterKind {
     Start,
 }
 
-/// What is measured.
+/// The kind of measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     /// Records through the driver's own producers and consumers.
@@ -150,16 +150,16 @@ pub(crate) enum Kind {
     Embedded(EmbeddedLoad),
     /// A transactional producer that commits every 100 records, with further settings of the broker.
     Transactions(&'static [&'static str]),
-    /// What transactions have written, read with both isolation levels.
+    /// Records of transactions, read with both isolation levels.
     ReadCommitted,
-    /// So many transactional ids are known.
+    /// A number of known transactional ids.
     TransactionalIds(u32),
     /// Connections that are encrypted, log in and go, as many as there can be.
     Handshakes(CertificateKey),
     /// This load alone, and beside 200 logins a second.
     Logins(LoadShape),
-    /// This load alone, and while 10,000 connections say nothing.
-    Strangers(LoadShape),
+    /// This load alone, and while 10,000 unauthenticated connections send nothing.
+    Unauthenticated(LoadShape),
     /// This load without an authorizer, and with one that knows 10,000 rules of its user.
     Acls(LoadShape),
     /// Three nodes, with three replicas of everything.
@@ -170,13 +170,13 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Workload {
     name: &'static str,
-    /// Several workloads can be asked for by one name.
+    /// The family: a name by which several workloads can be asked for.
     family: &'static str,
     about: &'static str,
     pub(crate) kind: Kind,
 }
 
-/// A write to the next transaction, while the last one is ending, is tried again by Kafka's broker after so long.
+/// The pause after which Kafka's broker repeats a write to the next transaction while the last one is ending.
 const EAGER: &[&str] = &["add.partitions.to.txn.retry.backoff.ms=1"];
 
 const SMALL: LoadShape = LoadShape {
@@ -191,7 +191,7 @@ const SMALL: LoadShape = LoadShape {
 const LOCAL: LoadShape = LoadShape { value_bytes: 1_024, producers: 2, consumers: 2, ..SMALL };
 const LINGERING: Pace = Pace::Pipelined { outstanding_max: 512, linger: Duration::from_millis(5) };
 
-/// The family of what is measured of security alone; other workloads are measured under it by their systems.
+/// The family of workloads that measure security alone; other workloads are in it by their systems.
 const SECURED: &str = "secured";
 /// The family of three nodes.
 const REPLICATED: &str = "replicated";
@@ -207,7 +207,7 @@ const fn workload(name: &'static str, family: &'static str, about: &'static str,
     Workload { name, family, about, kind }
 }
 
-/// In the order of reports.
+/// The workloads, in the order of reports.
 const WORKLOADS: [Workload; 46] = [
     workload(
         "small-msg-saturate",
@@ -418,8 +418,8 @@ const WORKLOADS: [Workload; 46] = [
         "secured-strangers",
         SECURED,
         "small-msg-saturate over SASL_SSL alone, then while 10,000 connections from 200 addresses say nothing and 500 of \
-         them a second come anew",
-        Kind::Strangers(SMALL),
+         them a second are replaced",
+        Kind::Unauthenticated(SMALL),
     ),
     workload(
         "secured-acls",
@@ -509,7 +509,7 @@ impl Workload {
         &WORKLOADS
     }
 
-    /// The workloads that a name stands for: one, a family, or `all`.
+    /// Returns the workloads of a name: one, a family, or `all`.
     pub fn select(name: &str) -> Result<Vec<Self>> {
         let matches = |workload: &&Self| [workload.name, workload.family, "all"].contains(&name);
         let found: Vec<_> = WORKLOADS.iter().filter(matches).copied().collect();
@@ -530,17 +530,17 @@ impl Workload {
         self.name
     }
 
-    /// The name that stands for this workload and those like it.
+    /// Returns the name of the family of this workload.
     pub fn family(self) -> &'static str {
         self.family
     }
 
-    /// What it does, in a line.
+    /// Returns its description, in a line.
     pub fn about(self) -> &'static str {
         self.about
     }
 
-    /// Whether it can be run on a system, and with that durability. The probe is no whole broker; what writes nothing
+    /// Returns true if it can be run on a system, with that durability. The probe is no whole broker, and a workload that writes nothing
     /// while it is measured does not depend on the durability.
     pub fn applies_to(self, system: System, durability: Durability) -> bool {
         let writes = match self.kind {
@@ -556,7 +556,7 @@ impl Workload {
                 system == System::Queue || system == System::Chronicle && load.is_of_peer()
             }
             Kind::Load(_) => !system.is_embedded(),
-            Kind::Handshakes(_) | Kind::Logins(_) | Kind::Strangers(_) => system.is_secured(),
+            Kind::Handshakes(_) | Kind::Logins(_) | Kind::Unauthenticated(_) => system.is_secured(),
             Kind::Acls(_) => matches!(system, System::Kafka | System::Mainstem),
             Kind::Cluster(_)
             | Kind::Transactions(_)
@@ -570,18 +570,18 @@ impl Workload {
         }
     }
 
-    /// Whether one run says what there is to say, however many rounds there are: it takes long, and what it looks for
-    /// (a leak, a loss) is no matter of the middle of several.
+    /// Returns true if one run is enough, however many rounds there are. Such a run takes long, and looks for a leak or a loss, for which a
+    /// median means nothing.
     pub(crate) fn is_made_once(self) -> bool {
         matches!(self.kind, Kind::Soak(_))
     }
 
-    /// Whether it runs on the nodes that the load before it has left, of the same system: three JVMs take long to get warm.
+    /// Returns true if it runs on the nodes that the load before it has left, of the same system: three JVMs take long to get warm.
     pub(crate) fn shares_nodes(self) -> bool {
         matches!(self.kind, Kind::Cluster(ClusterKind::Load(_) | ClusterKind::Replica(..)))
     }
 
-    /// The load of which it consists, if it is one.
+    /// Returns its load, if it consists of one.
     pub(crate) fn shape(self) -> Option<LoadShape> {
         match self.kind {
             Kind::Load(shape) => Some(shape),
@@ -589,7 +589,7 @@ impl Workload {
         }
     }
 
-    /// Whether Kafka's own tools are its clients, for which Kafka's jars are needed whatever the systems are.
+    /// Returns true if Kafka's own tools are its clients: Kafka's jars are needed then, whatever the systems are.
     pub(crate) fn needs_kafka_tools(self) -> bool {
         matches!(self.kind, Kind::BandwidthIn(_) | Kind::BandwidthOut)
     }
@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_for_one_a_family_or_all() {
+    fn a_name_selects_one_a_family_or_all() {
         assert_eq!(names("idle"), ["idle"]);
         assert_eq!(names("fixed-rate-latency"), ["fixed-rate-2000", "fixed-rate-10000"]);
         assert_eq!(names("starts"), ["start", "start-clean", "start-killed"]);

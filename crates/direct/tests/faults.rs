@@ -20,7 +20,7 @@ use calls::{Call, Fault, Place, Watched};
 use mainstem_direct::proto::{self, manage_request::Action as Manage, reset::To};
 use mainstem_direct::{DirectError, Journal, JournalOptions, LocalAdmin, Result};
 use mainstem_queue::{Options, Queue, QueueError, Start, verify};
-use table::{PATIENCE, check_words, directory, is_temporary};
+use table::{TIMEOUT, check_words, directory, is_temporary};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -84,7 +84,7 @@ impl World {
             let mut tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
             tasks.any(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|one| one == name))
         };
-        let deadline = Instant::now() + PATIENCE / 2;
+        let deadline = Instant::now() + TIMEOUT / 2;
         // The thread of the journal before may be listed for a moment after its end.
         while is_there() {
             assert!(Instant::now() < deadline, "a thread of it is left");
@@ -118,7 +118,7 @@ impl World {
     }
 
     fn end_append(&mut self, value: String, appending: JoinHandle<Result<i64>>) -> Result<()> {
-        let done = async { tokio::time::timeout(PATIENCE, appending).await };
+        let done = async { tokio::time::timeout(TIMEOUT, appending).await };
         match self.runtime.block_on(done).expect("an append ends").unwrap() {
             Ok(offset) => {
                 assert_eq!(self.values.insert(offset, value), None, "two have one offset");
@@ -314,7 +314,7 @@ fn with_consumer(world: &mut World) {
 fn append(world: &mut World) -> (Result<()>, bool) {
     let value = world.value();
     let appending = world.begin_append(&value);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !appending.is_finished() && world.watched.seen().refused < TRIES {
         assert!(Instant::now() < deadline, "it ends, or it tries");
         world.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await });

@@ -10,7 +10,7 @@
 //! ```
 //! Each prints one line of JSON. What is read is checked: each record carries its number, and the sum of the numbers is printed.
 
-// What it is for is a line on standard output.
+// Its purpose is a line on standard output.
 #![allow(clippy::print_stdout)]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 /// Bytes of a value: its number, when it was due and when it was appended, then filler.
 const HEAD_BYTES: usize = 24;
 
-/// What is later counts as this late.
+/// The largest latency that is recorded; a longer one counts as this.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 #[tokio::main]
@@ -102,7 +102,7 @@ impl Options {
     }
 }
 
-/// What a value begins with; times in nanoseconds of [`now_ns`].
+/// The first fields of a value; times in nanoseconds of [`now_ns`].
 #[derive(Clone, Copy, Default)]
 struct Head {
     number: u64,
@@ -158,7 +158,7 @@ struct Tally {
     done: Notify,
 }
 
-/// What one topic has brought; no two share a cache line, as each may have a thread of its own.
+/// Counts of one topic. No two share a cache line, as each may be counted by a thread of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Topic {
@@ -167,7 +167,7 @@ struct Topic {
 }
 
 impl Tally {
-    /// It lives as long as the process: handlers need no share in it.
+    /// Makes one that lives as long as the process, so that handlers need no `Arc` of it.
     fn new(wanted: u64, topics: usize) -> &'static Tally {
         Box::leak(Box::new(Tally {
             wanted,
@@ -184,7 +184,7 @@ impl Tally {
         if before == 0 {
             self.begin.lock().get_or_insert_with(|| (Instant::now(), cpu_s()));
         }
-        // All are looked at only where one may have been the last.
+        // All topics are added up only if this message may be the last.
         if (before + 1) * self.topics.len() as u64 >= self.wanted && self.records() >= self.wanted {
             self.done.notify_one();
         }
@@ -233,7 +233,7 @@ async fn flow(options: &Options) -> Result<Figures> {
     Ok(figures)
 }
 
-/// What a wait takes here without anything around it: the median of many.
+/// Measures a wait without anything around it: the median of many.
 async fn bare_wait(wait: Duration) -> Duration {
     if wait.is_zero() {
         return Duration::ZERO;
@@ -318,7 +318,7 @@ impl Times {
     }
 }
 
-/// How long records take to the start of their handler, but for those of the key that fails.
+/// Measures the time from append to the start of the handler, for all records but those of the key that fails.
 async fn latency(options: &Options) -> Result<Figures> {
     let (rate, seconds) = (options.number("rate", 2_000)?, options.number("seconds", 10)?);
     let keys = keys(options.number("keys", 10_000)?.max(1));
@@ -406,7 +406,7 @@ async fn latency(options: &Options) -> Result<Figures> {
 /// Partitions of the load with a rebalance, and records a second of each.
 const SHARED_PARTITIONS: u64 = 12;
 const SHARED_RATE: u64 = 200;
-/// What a job of that load waits.
+/// The time that a job of that load waits.
 const JOB: Duration = Duration::from_millis(100);
 
 /// The start of a job.
@@ -426,7 +426,7 @@ impl Starts {
         self.0.lock().values().map(|starts| starts.len() as u64).sum()
     }
 
-    /// How many partitions members have begun to handle.
+    /// Returns the number of partitions that a member has begun to handle.
     fn partitions(&self, member: usize) -> usize {
         self.0.lock().values().filter(|starts| starts.iter().any(|start| start.member == member)).count()
     }
@@ -461,8 +461,8 @@ impl Starts {
     }
 }
 
-/// Three members, of which one joins and leaves, while each partition has records at a steady rate and 20 jobs of 100 ms under
-/// way: how long a partition stands still that stays with its member, and what is repeated.
+/// Runs three members, of which one joins and leaves, while each partition has records at a steady rate and 20 jobs of 100 ms under way.
+/// Measures the longest gap of partitions that stay with their member, and of others, and counts jobs that ran twice.
 async fn rebalance(options: &Options) -> Result<Figures> {
     let part = Duration::from_secs(options.number("seconds", 3)?.max(1));
     let name = format!("shared-{}", std::process::id());
@@ -481,7 +481,7 @@ async fn rebalance(options: &Options) -> Result<Figures> {
     };
     let members = [member(0)?, member(1)?];
     let writing = tokio::spawn(write_shared(options.client()?, name.as_str().into(), 4 * part + 4 * JOB));
-    // Both have their part before anything is measured.
+    // Both have partitions before anything is measured.
     let deadline = Instant::now() + Duration::from_secs(20);
     while starts.partitions(0) == 0 || starts.partitions(1) == 0 {
         ensure!(Instant::now() < deadline, "two members do not share the partitions");
@@ -542,7 +542,7 @@ async fn write_shared(client: ClientConfig, topic: Arc<str>, time: Duration) -> 
     Ok(total)
 }
 
-/// From the start of an application to its first handler, and how long its stop takes.
+/// Measures the time from the start of an application to its first handler, and that of its stop.
 async fn boot(options: &Options) -> Result<Figures> {
     let name = format!("boot-{}", std::process::id());
     Admin::new(options.client()?).create_topic(&NewTopic::new(name.as_str()).partitions(1)).await?;

@@ -70,7 +70,7 @@ pub(crate) fn app(url: &str) -> mainstem_flow::Result<App> {
 
 /// `run` until SIGTERM, `topics plan`, `topics apply`, `routes`, `lag`.
 fn main() -> ExitCode {
-    // Without this nothing is said of what goes wrong.
+    // Without a subscriber no error is printed.
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     mainstem_flow::main(|env| app(&env.url))
 }

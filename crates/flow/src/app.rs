@@ -42,7 +42,7 @@ const READ_AT: &str = "an application reads at kafka://HOST:PORT (brokers) or me
 #[cfg(feature = "direct")]
 const WRITTEN_AT: &str = "outputs go to kafka://HOST:PORT (brokers) or mmap:DIR (queues in a directory)";
 
-/// What a member has beyond the time of its handlers and of what they write, before its group gives it up.
+/// Time that a group grants a member beyond the time for its handlers and their writes, before it removes the member.
 const GIVE_UP_MARGIN: Duration = Duration::from_secs(60);
 
 /// Changes how outputs and dead letters are written.
@@ -51,11 +51,11 @@ type ChangeProducer = Box<dyn Fn(ProducerConfig) -> ProducerConfig + Send + Sync
 /// Changes how messages are read.
 type ChangeConsumer = Box<dyn Fn(ConsumerConfig) -> ConsumerConfig + Send + Sync>;
 
-/// What an application has that its tasks share.
+/// State that the tasks of an application share.
 #[derive(Debug)]
 pub(crate) struct AppState {
     pub(crate) name: Arc<str>,
-    /// Nothing is started while it is quiet.
+    /// Set while the application is quiet: nothing is started then.
     pub(crate) is_quiet: AtomicBool,
     started: Instant,
     started_wall_ms: i64,
@@ -79,7 +79,7 @@ impl AppState {
     }
 }
 
-/// How long parts of stopping may take, and how often positions are committed.
+/// Limits on the time for parts of stopping, and the interval between commits.
 #[derive(Debug, Clone)]
 pub(crate) struct Times {
     pub(crate) commit_every: Duration,
@@ -136,8 +136,11 @@ pub struct App {
 }
 
 impl App {
-    /// An application that reads and writes at `kafka://HOST:PORT`, or several of them separated by commas; that reads streams of
-    /// publishers at `grpc://HOST:PORT` (feature `direct`); or one for a test (`TestApp`) at `mem:`.
+    /// Makes an application for a URL:
+    ///
+    /// - `kafka://HOST:PORT`, or several of them separated by commas: it reads and writes at brokers.
+    /// - `grpc://HOST:PORT` (feature `direct`): it reads streams of publishers.
+    /// - `mem:`: it runs in a test (`TestApp`).
     ///
     /// # Errors
     /// [`Error::Invalid`] if the name is empty or the URL is none of these.
@@ -182,9 +185,8 @@ impl App {
         })
     }
 
-    /// Where outputs and dead letters of an application go that reads streams of publishers: to `kafka://HOST:PORT`, or to
-    /// queues in a directory, `mmap:DIR`. Without it neither can be written; the position of a message that would have to be set
-    /// aside waits.
+    /// Sets the target of outputs and dead letters for an application that reads streams of publishers: `kafka://HOST:PORT`, or queues in a
+    /// directory, `mmap:DIR`. Without it neither can be written, and a message that would become a dead letter holds up the position.
     #[cfg(feature = "direct")]
     pub fn outputs(mut self, url: impl Into<String>) -> App {
         if let Some(publishers) = &mut self.publishers {
@@ -193,7 +195,7 @@ impl App {
         self
     }
 
-    /// How publishers are reached, such as by TLS.
+    /// Changes the connection to publishers, for example to TLS.
     #[cfg(feature = "direct")]
     pub fn publisher(mut self, change: impl Fn(mainstem_direct::Address) -> mainstem_direct::Address) -> App {
         if let Some(publishers) = &mut self.publishers {
@@ -202,7 +204,7 @@ impl App {
         self
     }
 
-    /// How streams of publishers are read, such as through a filter.
+    /// Changes how streams of publishers are read, for example through a filter.
     #[cfg(feature = "direct")]
     pub fn subscription(
         mut self,
@@ -233,7 +235,7 @@ impl App {
         TopicPlan::make(Admin::new(self.client.clone()), &self.declared).await
     }
 
-    /// How far the group is behind, in all partitions of its named topics and those that it has committed for.
+    /// Returns the lag of the group in all partitions of its named topics, and in those that it has committed offsets for.
     ///
     /// # Errors
     /// Why the brokers cannot be asked.
@@ -252,20 +254,20 @@ impl App {
         self
     }
 
-    /// Where a partition begins of which the group has committed nothing. At its beginning by default.
+    /// Sets the position in a partition for which the group has committed nothing. The beginning by default.
     pub fn start_at(mut self, position: Position) -> App {
         self.start = position;
         self
     }
 
-    /// How partitions are shared out among processes. [`GroupProtocol::Classic`] by default.
+    /// Sets the protocol by which processes share the partitions. [`GroupProtocol::Classic`] by default.
     pub fn protocol(mut self, protocol: GroupProtocol) -> App {
         self.protocol = protocol;
         self
     }
 
-    /// Partitions of a process that is not heard of for so long go to others. 45 s by default; with the consumer protocol it is
-    /// the brokers' to say.
+    /// Sets the session timeout: if the group receives no heartbeat of a process for this time, its partitions go to others. 45 s by
+    /// default; with the consumer protocol the brokers set it.
     pub fn session_timeout(mut self, time: Duration) -> App {
         self.session_timeout = Some(time);
         self
@@ -277,8 +279,8 @@ impl App {
         self
     }
 
-    /// How outputs and dead letters are written, instead of the usual settings: those of [`ProducerConfig::new`], but with a
-    /// record of at most 32 MiB. A larger one needs `request_bytes_max`, and as many `buffer_bytes`.
+    /// Changes the settings by which outputs and dead letters are written. The defaults are those of [`ProducerConfig::new`], but with
+    /// records of up to 32 MiB. A larger record needs a larger `request_bytes_max`, and as many `buffer_bytes`.
     pub fn producer(
         mut self,
         change: impl Fn(ProducerConfig) -> ProducerConfig + Send + Sync + 'static,
@@ -287,9 +289,9 @@ impl App {
         self
     }
 
-    /// How messages are read from brokers, instead of the usual settings ([`ConsumerConfig::new`]): such as committed records alone
-    /// (`isolation`), or how much is fetched and read ahead. A position that the log does not have goes on at its beginning,
-    /// whatever `out_of_range` says, and brokers are reached as [`App::client`] says.
+    /// Changes the settings by which messages are read from brokers. The defaults are those of [`ConsumerConfig::new`]; changed are, for
+    /// example, `isolation` (committed records alone), or how much is fetched and read ahead. A position that the log does not have moves
+    /// to its beginning, whatever `out_of_range` says, and the connection is that of [`App::client`].
     pub fn consumer(
         mut self,
         change: impl Fn(ConsumerConfig) -> ConsumerConfig + Send + Sync + 'static,
@@ -298,21 +300,21 @@ impl App {
         self
     }
 
-    /// How often positions are committed. 1 s by default.
+    /// Sets the interval between commits of positions. 1 s by default.
     pub fn commit_every(mut self, time: Duration) -> App {
         self.times.commit_every = time;
         self
     }
 
-    /// How long handlers have to end when their partition is given up; then they are dropped. 10 s by default. What the producer
-    /// has of them by then is waited for: it would be written behind what the next owner writes. The group waits for all that; at most
-    /// 24 days.
+    /// Sets the time that handlers have to end when their partition is revoked, at most 24 days; then they are dropped. 10 s by default.
+    /// Records that handlers have given to the producer by then are still awaited: otherwise they would be written behind those of the next
+    /// owner. The group waits for all of that.
     pub fn revoke_grace(mut self, time: Duration) -> App {
         self.times.revoke_grace = time;
         self
     }
 
-    /// How long handlers have to end when the application stops; then they are dropped. 30 s by default, and at most 24 days. The
+    /// Sets the time that handlers have to end when the application stops, at most 24 days; then they are dropped. 30 s by default. The
     /// group keeps the partitions for the process until then.
     pub fn stop_within(mut self, time: Duration) -> App {
         self.times.stop_within = time;
@@ -341,7 +343,7 @@ impl App {
     /// signal ends it at once, with 2.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where routes cannot work together, or why it cannot go on.
+    /// [`Error::Invalid`] where routes cannot work together, or an error after which it cannot continue.
     pub async fn run(self) -> Result {
         let mut signals = Signals::new()?;
         let running = self.start()?;
@@ -395,7 +397,7 @@ impl App {
         Ok(Running { stop, status, task })
     }
 
-    /// The same over streams of publishers.
+    /// Starts the application over streams of publishers.
     #[cfg(feature = "direct")]
     fn start_direct(self, publishers: &Publishers) -> Result<Running> {
         use crate::direct::{DirectSource, NoSink, QueueSink};
@@ -442,32 +444,31 @@ impl App {
         Ok(())
     }
 
-    /// What writes outputs and dead letters.
+    /// Makes the producer of outputs and dead letters.
     fn sink(&self, client: &ClientConfig) -> Result<Producer> {
         Ok(Producer::new(self.producer_config(client))?)
     }
 
     fn producer_config(&self, client: &ClientConfig) -> ProducerConfig {
-        // A letter has to be written that is as large as the largest message that was read: what is too large is the topic's
-        // to say.
+        // A letter may be as large as the largest message that was read. The topic, and not the producer, decides what is too large.
         let usual = ProducerConfig::new(client.clone());
         let config = ProducerConfig { request_bytes_max: usual.buffer_bytes, ..usual };
         self.producer.iter().fold(config, |config, change| change(config))
     }
 
-    /// How long the group has to wait for a member that gives partitions up, or stops: for handlers, and for what they have
-    /// given to the producer.
+    /// Returns the time that the group has to wait for a member that stops or has to give up partitions. It covers the time of its handlers,
+    /// and that of the records that they have given to the producer.
     fn give_up_limit(&self) -> Duration {
         let of_handlers = self.times.revoke_grace.max(self.times.stop_within);
         let of_writes = self.producer_config(&self.client).delivery_timeout;
         of_handlers.saturating_add(of_writes).saturating_add(GIVE_UP_MARGIN)
     }
 
-    /// How it takes part in its group.
+    /// Returns the settings of its group membership.
     fn group(&self) -> GroupConfig {
         let usual = ConsumerConfig::new(self.client.clone());
         let consumer = ConsumerConfig {
-            // Where the log was cut, what is there goes on to be handled; the window notices.
+            // If the log was cut, reading resumes at its beginning, and the window notices that.
             out_of_range: OutOfRange::Beginning,
             client: self.client.clone(),
             ..self.consumer.iter().fold(usual, |config, change| change(config))
@@ -546,14 +547,14 @@ pub(crate) fn check_routes(app: &str, routes: &[Route]) -> Result {
     }
 }
 
-/// Says which topics are missing: their routes wait; and from then on which are given partitions, so that keys move.
+/// Logs which topics are missing: their routes wait. Afterwards it watches the topics for added partitions, which move keys.
 async fn look_after(admin: Admin, topics: Vec<String>, every: Duration) {
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
     for topic in &topics {
         let shown = OneLine(topic);
         match admin.find_topic(topic).await {
             Ok(None) => tracing::warn!("topic {shown} does not exist; its route waits until it is created"),
-            Err(error) => tracing::warn!("whether topic {shown} exists cannot be told: {error}"),
+            Err(error) => tracing::warn!("cannot find out whether topic {shown} exists: {error}"),
             Ok(Some(found)) => {
                 tracing::debug!("topic {shown} has {} partitions", found.partitions.len());
                 known.insert(topic.clone(), found.partitions.len());
@@ -563,7 +564,7 @@ async fn look_after(admin: Admin, topics: Vec<String>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
         for topic in &topics {
-            // What cannot be told now is looked at again.
+            // A lookup that fails is repeated in the next round.
             let Ok(Some(found)) = admin.find_topic(topic).await else { continue };
             let now = found.partitions.len();
             let before = known.insert(topic.clone(), now).unwrap_or(now);
@@ -578,13 +579,13 @@ async fn look_after(admin: Admin, topics: Vec<String>, every: Duration) {
     }
 }
 
-/// Whether an application is to stop, or to rest.
+/// The stop or pause that is asked of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     No,
     /// It starts nothing, and stays in its group.
     Quiet,
-    /// What runs has its time.
+    /// Handlers that run have `stop_within` to end.
     Orderly,
 }
 
@@ -599,7 +600,7 @@ pub(crate) fn change(stop: &watch::Sender<Stop>, to: Stop) {
     });
 }
 
-/// An application that runs in the background. It goes on when this is dropped.
+/// An application that runs in the background. It keeps running when this is dropped.
 #[derive(Debug)]
 pub struct Running {
     stop: watch::Sender<Stop>,
@@ -617,8 +618,8 @@ impl Running {
         self.wait().await
     }
 
-    /// Starts no message until [`Running::resume`]; what runs goes on, and the partitions stay with this process. SIGTSTP does
-    /// the same to [`App::run`].
+    /// Starts no message until [`Running::resume`]. Handlers that run continue, and the partitions stay with this process. SIGTSTP does the
+    /// same to [`App::run`].
     pub fn quiet(&self) {
         change(&self.stop, Stop::Quiet);
     }
@@ -642,7 +643,7 @@ impl Running {
         })
     }
 
-    /// What is known of how it is: its state, whether it has its partitions, whether it makes progress.
+    /// Returns the application's status: its state, whether it has its partitions, whether it makes progress.
     pub fn status(&self) -> &Status {
         &self.status
     }
@@ -731,7 +732,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_waits_for_what_is_given_up() {
+    fn a_group_waits_for_handlers_and_writes_of_a_member_that_leaves() {
         let app = || App::new("billing", "kafka://a:1").unwrap().add(route("orders"));
         let secs = Duration::from_secs;
         assert_eq!(app().group().max_poll_interval, secs(300), "the usual one");
@@ -744,7 +745,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn times_that_no_broker_can_be_told_are_refused() {
+    async fn times_beyond_the_protocols_range_are_refused() {
         let app = App::new("billing", "kafka://127.0.0.1:9092").unwrap().add(route("orders"));
         let refused = app.stop_within(Duration::MAX).start().unwrap_err().to_string();
         assert!(refused.contains("at most 24 days"), "{refused}");

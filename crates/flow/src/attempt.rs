@@ -169,7 +169,7 @@ fn late(limit: Duration) -> Box<Failure> {
     failed(&Fault::failed(format_args!("the handler took longer than its time limit of {limit:?}")))
 }
 
-/// What a panic says.
+/// Returns the message of a panic.
 pub(crate) fn words_of(panic: &(dyn Any + Send)) -> &str {
     let words = panic.downcast_ref::<&str>().copied();
     words.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it gave no reason")

@@ -1,5 +1,5 @@
-//! Brokers that do not answer: somebody is told within seconds, in the log and by `/ready`. What reads, writes and commits tries
-//! again by itself and in silence.
+//! Watch over brokers that do not answer. Reads, writes and commits retry silently by themselves; this makes an outage visible within
+//! seconds, in the log and by `/ready`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use tokio::time::Instant;
 
 use crate::status::{Away, Status};
 
-/// How often brokers are asked.
+/// Interval between questions to the brokers.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How long one attempt to connect, or one request, may take.
+/// Timeout of one attempt to connect, and of one request.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// How long no broker has answered when that is said: longer than one of several takes that hangs.
+/// Time without an answer after which it is logged: longer than one of several brokers that hangs takes to time out.
 const SAID_AFTER: Duration = Duration::from_secs(5);
-/// How often it is said again.
+/// Interval after which it is logged again.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
-/// Asks the brokers of an application whether they are there, until this is dropped. After `unready_after` without an answer it is not
-/// ready.
+/// Asks the brokers of an application whether they answer, until this is dropped. After `unready_after` without an answer the application
+/// is not ready.
 pub(crate) async fn look_after(client: ClientConfig, unready_after: Duration, status: Arc<Status>) {
     let named = Sentence(&client.bootstrap.join(", ")).to_string();
     let admin = Admin::new(asking(client));
@@ -40,7 +40,7 @@ pub(crate) async fn look_after(client: ClientConfig, unready_after: Duration, st
                     );
                 }
             }
-            // One that refuses is there; the driver ends if that is for good.
+            // A broker that refuses has answered. If it refuses for good, the driver ends.
             _ => {
                 status.brokers_away(None);
                 if said.take().is_some() {

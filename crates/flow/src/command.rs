@@ -11,14 +11,14 @@ use clap::{Parser, Subcommand};
 use crate::app::App;
 use crate::error::{Error, Result};
 
-/// What a command ends with that has done what it was asked for,
+/// Exit code of a command that has succeeded,
 const DONE: u8 = 0;
-/// one that could not, also because its words are wrong,
+/// of one that failed, also because of wrong arguments,
 const FAILED: u8 = 1;
-/// and a plan of topics that would change something.
+/// and of a plan of topics that would change something.
 const DIFFERS: u8 = 2;
 
-/// Where a service runs, as its command line and its environment say.
+/// Settings of a service from its command line and its environment.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Env {
@@ -28,7 +28,7 @@ pub struct Env {
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Where messages come from.
+    /// Address to read messages from.
     #[arg(long, global = true, env = "MAINSTEM_URL", default_value = "kafka://127.0.0.1:9092")]
     url: String,
     /// Print JSON.
@@ -45,9 +45,9 @@ enum Command {
     /// The declared topics.
     #[command(subcommand)]
     Topics(Topics),
-    /// What is handled, and how.
+    /// Show the routes: topics, and how their messages are handled.
     Routes,
-    /// How far the group is behind.
+    /// Show the lag of the group, by partition.
     Lag,
 }
 
@@ -65,8 +65,8 @@ enum Topics {
 
 /// Is the `main` of a service: `run` (also without a word), `topics plan|apply`, `routes`, `lag`, with `--url` and `--json`.
 ///
-/// It ends with 0 if all went well and 1 if not; `topics plan` with 2 if brokers differ from what is declared, `topics apply`
-/// with 2 if they still do. A second SIGTERM ends `run` at once, with 2.
+/// It ends with 0 if all went well and with 1 if not. `topics plan` ends with 2 if brokers differ from what is declared, `topics apply` if
+/// they still do. A second SIGTERM ends `run` at once, with 2.
 ///
 /// ```no_run
 /// use mainstem_flow::{App, Msg, Route, Text};
@@ -92,7 +92,7 @@ where
     let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Where nothing can be printed, the code has to do.
+            // If nothing can be printed, the exit code alone says it.
             let _ = error.print();
             // Its own code for wrong words would say that a plan differs.
             return if error.use_stderr() { FAILED } else { DONE };

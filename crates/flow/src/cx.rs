@@ -1,4 +1,4 @@
-//! What a handler can do besides its own work.
+//! The context of a handler, for all that it can do besides its own work.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::payload::Encode;
 #[derive(Clone)]
 pub struct Cx(Arc<Attempt>);
 
-/// What the clones of a context have in common. Attempts that ask for nothing use it one after another.
+/// State that the clones of a context share. Attempts that ask for nothing use it one after another.
 #[derive(Debug)]
 struct Attempt {
     partition: Arc<PartitionCx>,
@@ -26,7 +26,7 @@ struct Attempt {
     asked: Mutex<Asked>,
 }
 
-/// What the attempts of a partition have in common.
+/// State that the attempts of a partition share.
 #[derive(Debug)]
 pub(crate) struct PartitionCx {
     pub(crate) app: Arc<str>,
@@ -34,13 +34,13 @@ pub(crate) struct PartitionCx {
     pub(crate) is_revoked: AtomicBool,
 }
 
-/// What an attempt has asked for.
+/// Requests of an attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) records: Vec<Record>,
     pub(crate) seek: Option<i64>,
     pub(crate) pause: Option<Duration>,
-    /// The attempt has ended: what a clone asks for now is asked in vain.
+    /// The attempt has ended: later requests of a clone are refused.
     is_closed: bool,
 }
 
@@ -60,7 +60,7 @@ impl Cx {
         !self.0.has_asked.load(Ordering::Relaxed)
     }
 
-    /// What its attempt has asked for; nothing more can be asked.
+    /// Returns the requests of its attempt; nothing more can be asked.
     pub(crate) fn close(&self) -> Asked {
         let closed = Asked { is_closed: true, ..Asked::default() };
         std::mem::replace(&mut *self.0.asked.lock(), closed)
@@ -113,12 +113,12 @@ impl Cx {
         self.ask("send", |asked| asked.records.push(record))
     }
 
-    /// Goes on elsewhere in this partition when this attempt has returned `Ok`: all other messages that were read count as
-    /// unread, and the committed offset follows.
+    /// Moves to another offset of this partition when this attempt has returned `Ok`: all other messages that were read count as unread,
+    /// and the committed offset follows.
     ///
-    /// Of a stream of a publisher (`grpc://`) this is a reset of the consumer, as by `mainstem direct reset`: all of its instances go on
-    /// there. Nothing of the partition is handled until the publisher has done it, also if that is away. If it refuses, such as an offset
-    /// that is not there, the application ends.
+    /// For a stream of a publisher (`grpc://`) this resets the consumer, as `mainstem direct reset` does: all of its instances continue
+    /// there. No message of the partition is handled until the publisher has done it, however long it is away. If the publisher refuses,
+    /// for example because the offset does not exist, the application ends.
     ///
     /// # Errors
     /// [`Fault::failed`] after the end of the attempt.
@@ -145,8 +145,8 @@ impl Cx {
         Ok(())
     }
 
-    /// Returns true if the partition is being given up, or the application stops: a handler that takes long should end. It
-    /// is dropped when its time is over, and the message is handled again elsewhere.
+    /// Returns true if the partition is being revoked, or the application stops: a handler that takes long should end. It is dropped when
+    /// its time is over, and the message is handled again elsewhere.
     pub fn revoked(&self) -> bool {
         self.0.partition.is_revoked.load(Ordering::Relaxed)
     }

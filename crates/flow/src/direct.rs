@@ -35,9 +35,9 @@ const SEEK_AGAIN: Duration = Duration::from_secs(1);
 const SEEK_AT_END_WITHIN: Duration = Duration::from_secs(5);
 /// Why a partition is lost.
 const LOST: &str =
-    "its publisher has not heard of this process for too long, and may have given them to others";
-const RESET: &str = "the consumer was reset, so that they begin anew where it goes on";
-const SOUGHT: &str = "a handler has asked to go on elsewhere, where they begin anew";
+    "its publisher has received nothing from this process for too long, and may have given them to others";
+const RESET: &str = "the consumer was reset, and they start again at its new position";
+const SOUGHT: &str = "a handler has moved to another offset, and they start again there";
 
 /// Changes how an application reads its streams.
 pub(crate) type ChangeConfig = Arc<dyn Fn(ConsumerConfig) -> ConsumerConfig + Send + Sync>;
@@ -47,7 +47,7 @@ pub(crate) type ChangeConfig = Arc<dyn Fn(ConsumerConfig) -> ConsumerConfig + Se
 pub(crate) struct Publishers {
     addresses: Vec<Address>,
     pub(crate) change: Option<ChangeConfig>,
-    /// Where outputs and dead letters go.
+    /// Target of outputs and dead letters.
     pub(crate) outputs: Option<String>,
 }
 
@@ -64,11 +64,11 @@ impl Publishers {
     }
 }
 
-/// What is known of a partition that this instance has.
+/// State of a partition that this instance has.
 #[derive(Debug)]
 struct Current {
     positions: Positions,
-    /// What was committed last.
+    /// The progress that was committed last.
     done: Done,
     /// The offset behind what was handed on.
     handed_to: i64,
@@ -81,20 +81,20 @@ struct Reading {
     partition: TopicPartition,
     address: Address,
     config: ConsumerConfig,
-    /// None while it goes elsewhere.
+    /// None while its position is being moved.
     consumer: Option<Consumer>,
-    /// Moves the consumer's position. Only a connection that is made behind that brings nothing of before.
+    /// Moves the consumer's position. A connection that is made afterwards receives no event from before the move.
     seek: Option<BoxFuture<'static, Result>>,
-    /// What has come and was not handed on.
+    /// The received frame, without the batches that were already handed on.
     frame: Frame,
     is_held: bool,
-    /// It is being given up: a next assignment waits until that is done.
+    /// It is being revoked: the next assignment waits until that is done.
     is_revoking: bool,
     next_assigned: Option<Queued>,
 }
 
 impl Reading {
-    /// What comes next of it. The future may be dropped at will, and loses nothing.
+    /// Returns its next event. The future may be dropped at any time, and loses nothing.
     async fn next(&mut self) -> Result<ConsumerEvent> {
         if let Some(seek) = &mut self.seek {
             let sought = seek.await;
@@ -104,7 +104,7 @@ impl Reading {
         }
         match &mut self.consumer {
             Some(consumer) => Ok(consumer.next().await?),
-            // Its seek has failed, by which the application ends.
+            // Its seek has failed, and the application ends because of that.
             None => std::future::pending().await,
         }
     }
@@ -118,7 +118,7 @@ impl Reading {
         }
     }
 
-    /// Goes on at an offset, under the name that this instance has.
+    /// Continues at an offset, under the name that this instance has.
     fn seek(&mut self, consumer: &str, offset: i64) {
         (self.frame, self.is_held) = (Frame::default(), false);
         (self.is_revoking, self.next_assigned) = (false, None);
@@ -133,7 +133,7 @@ impl Reading {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!("{error}"),
                 Err(_) => tracing::warn!(
-                    "{}: its publisher is away, so that it does not go on where a handler has asked to",
+                    "{}: its publisher is away, so its position is not moved to where a handler has asked to go",
                     self.partition
                 ),
             }
@@ -162,7 +162,7 @@ async fn reset(address: Address, partition: TopicPartition, consumer: String, of
         match done.await {
             Ok(_) => return Ok(()),
             Err(error) if error.may_pass() => tracing::warn!(
-                "{partition} does not go on at offset {offset} yet: {error}; again in {} ms",
+                "{partition} does not continue at offset {offset} yet: {error}; again in {} ms",
                 SEEK_AGAIN.as_millis()
             ),
             Err(source) => return Err(Error::Seek { partition, offset, source }),
@@ -171,8 +171,8 @@ async fn reset(address: Address, partition: TopicPartition, consumer: String, of
     }
 }
 
-/// What has come in one frame. A batch is opened when it is handed on: a compressed one may become very much larger by that, and a frame
-/// may have many.
+/// The batches of one received frame. A batch is opened when it is handed on: a compressed one may become very much larger by that, and a
+/// frame may have many.
 #[derive(Default)]
 struct Frame {
     batches: Bytes,
@@ -202,21 +202,21 @@ impl Frame {
     }
 }
 
-/// What is handed on next.
+/// An item that is handed on before further batches.
 enum Queued {
     Event(Event),
-    /// Positions count from when the driver knows of it: before, those of the assignment before would.
+    /// Positions count from when the driver learns of it. Until then they would be those of the previous assignment.
     Assigned(Current, CommittedOffset),
 }
 
 /// An instance of a consumer of all streams of an application.
 pub(crate) struct DirectSource {
-    /// The consumer's.
+    /// The name of the consumer.
     name: String,
     readings: Vec<Reading>,
-    /// Of these the one that was asked first last time.
+    /// The index of the reading that was asked first last time.
     turn: usize,
-    /// What is handed on before batches.
+    /// Events that are handed on before batches.
     events: VecDeque<(TopicPartition, Queued)>,
     revoking: HashMap<u64, usize>,
     revocations: u64,
@@ -271,7 +271,7 @@ impl DirectSource {
         })
     }
 
-    /// What is handed on next, of what has come.
+    /// Returns the next event of those that were received.
     fn ready(&mut self) -> Result<Option<Event>> {
         match self.events.pop_front() {
             Some((_, Queued::Event(event))) => return Ok(Some(event)),
@@ -297,14 +297,14 @@ impl DirectSource {
         match event {
             ConsumerEvent::Assigned { assignment, slices, offset, epoch } => {
                 tracing::info!("slices {slices} of {partition} are this instance's");
-                // What comes, comes by it.
+                // The event came from it.
                 let Some(consumer) = &reading.consumer else { return };
                 let (positions, done) =
                     (consumer.positions(), Done { assignment, offset, finished: Vec::new() });
                 let committed =
                     CommittedOffset { leader_epoch: Some(epoch), ..CommittedOffset::from(offset) };
                 let assigned = Queued::Assigned(Current { positions, done, handed_to: offset }, committed);
-                // Who held it had it before.
+                // A hold belongs to the previous assignment.
                 reading.hold(false);
                 match reading.is_revoking {
                     true => reading.next_assigned = Some(assigned),
@@ -318,7 +318,7 @@ impl DirectSource {
             ConsumerEvent::Revoking { .. } => {
                 self.revocations += 1;
                 reading.is_revoking = true;
-                // What was not handed on is for the next one that has the slices.
+                // Batches that were not handed on are for the next owner of the slices.
                 reading.frame = Frame::default();
                 self.revoking.insert(self.revocations, index);
                 let event = Event::Revoking(self.revocations, BTreeSet::from([partition.clone()]));
@@ -326,7 +326,7 @@ impl DirectSource {
             }
             ConsumerEvent::Lost { by_reset, .. } => {
                 reading.frame = Frame::default();
-                // One that the driver does not know of yet cannot be lost to it.
+                // An assignment that the driver has not received yet needs no loss reported.
                 if reading.next_assigned.take().is_none() {
                     let why = if by_reset { RESET } else { LOST };
                     let event = Event::Lost(BTreeSet::from([partition.clone()]), why);
@@ -360,7 +360,7 @@ impl Source for DirectSource {
             if let Some(event) = self.ready()? {
                 return Ok(event);
             }
-            // None that always has something keeps the others waiting.
+            // A reading that always has something must not keep the others waiting.
             self.turn = (self.turn + 1) % self.readings.len();
             let (before, after) = self.readings.split_at_mut(self.turn);
             let all = after.iter_mut().chain(before).map(|one| Box::pin(one.next()));
@@ -388,7 +388,7 @@ impl Source for DirectSource {
 
     fn seek(&mut self, partition: &TopicPartition, offset: i64) {
         let Some(index) = self.readings.iter().position(|one| one.partition == *partition) else { return };
-        tracing::warn!("{partition} goes on at offset {offset}, for all instances");
+        tracing::warn!("{partition} continues at offset {offset}, for all instances");
         // Nothing that was, or is, under way counts any more.
         self.current.lock().remove(partition);
         self.events.retain(|(one, _)| one != partition);
@@ -430,7 +430,7 @@ impl Commit for DirectCommit {
     ) -> BoxFuture<'static, Result<BTreeSet<TopicPartition>, ClientError>> {
         let mut currents = self.0.lock();
         for (partition, committed) in positions {
-            // A position that is elsewhere is where a handler seeks to, which is done by a reset.
+            // A position outside of this range is the target of a handler's seek, which is done by a reset.
             if let Some(current) = currents.get_mut(&partition)
                 && (current.done.offset..=current.handed_to).contains(&committed.offset)
             {
@@ -498,7 +498,7 @@ fn append(
     Ok(())
 }
 
-/// Where nothing was said of outputs.
+/// The sink of an application that reads streams and has no target for outputs.
 pub(crate) struct NoSink;
 
 fn nowhere<T: Send + 'static>() -> BoxFuture<'static, Result<T, ClientError>> {
@@ -517,7 +517,7 @@ impl Sink for NoSink {
     }
 }
 
-/// Has a payload be appended to a journal.
+/// Implements the conversion of a payload to an event of a journal.
 macro_rules! to_event {
     () => {
         fn to_value(&self) -> Result<Bytes, String> {
@@ -556,7 +556,7 @@ mod tests {
 
     use super::*;
 
-    /// Of a publisher that is away: what comes is said by the test.
+    /// A source whose publisher is away: the test makes the events.
     fn source() -> DirectSource {
         let publishers = Publishers::of_url("grpc://127.0.0.1:1").unwrap().unwrap();
         DirectSource::new("analytics", &publishers, &["cart".to_owned()], Position::Beginning).unwrap()
@@ -590,7 +590,7 @@ mod tests {
         ConsumerEvent::Assigned { assignment, slices: SliceRange::ALL, offset: 0, epoch: 0 }
     }
 
-    /// What comes without waiting.
+    /// Returns the next event if there is one without waiting.
     fn next(source: &mut DirectSource) -> Option<Result<Event>> {
         source.next().now_or_never()
     }
@@ -608,7 +608,7 @@ mod tests {
         source.take(0, assigned(1));
         assert!(matches!(next(&mut source), Some(Ok(Event::Assigned(_)))));
         let (mut batches, ranges) = frame(8);
-        // Who opens the sixth one learns that it is damaged.
+        // The sixth batch is damaged, which is found when it is opened.
         batches[ranges[5].end - 1] ^= 1;
         source.take(0, records(batches, ranges));
         assert_eq!((next_offset(&mut source), next_offset(&mut source)), (1, 2));
@@ -621,7 +621,7 @@ mod tests {
         assert!(matches!(next(&mut source), Some(Err(Error::Client(ClientError::Damaged { .. })))));
     }
 
-    /// What the publisher hears is done.
+    /// The offset that the publisher is notified of as done.
     fn done(source: &DirectSource) -> Option<i64> {
         source.current.lock().get(&cart()).map(|current| current.done.offset)
     }
@@ -635,13 +635,13 @@ mod tests {
         assert!(matches!(next(&mut source), Some(Ok(Event::Assigned(_)))));
         assert_eq!((next_offset(&mut source), next_offset(&mut source)), (1, 2));
         let committer = source.committer();
-        // Where it seeks to, it may say before it does: of that nothing was sent, or it was done long ago.
+        // A handler's target of a seek may be committed before the seek. It is no progress: events there were never sent, or done long ago.
         for (committed, is_done) in [(1, 1), (50, 1), (0, 1), (2, 2)] {
             let position = BTreeMap::from([(cart(), CommittedOffset::from(committed))]);
             committer.commit(position).await.unwrap();
             assert_eq!(done(&source), Some(is_done), "{committed}");
         }
-        // It was to be given back as well, of which the driver does not know.
+        // It is being revoked as well, and the driver has not learned of that.
         source.take(0, ConsumerEvent::Revoking { assignment: 1 });
         source.seek(&cart(), 50);
         assert!(matches!(next(&mut source), Some(Ok(Event::Lost(_, SOUGHT)))));
@@ -670,7 +670,7 @@ mod tests {
             source.take(0, assigned(2));
             source.take(0, records(batches, ranges));
             assert!(matches!(next(&mut source), Some(Ok(Event::Assigned(_)))));
-            // The last says that there is nothing up to the frame's end.
+            // The last one says that the rest of the frame has nothing for this instance.
             for offset in 1..=4 {
                 assert_eq!(next_offset(&mut source), offset);
             }

@@ -1,5 +1,5 @@
-//! The task of an application: it is always inside the source's `next`, gives what comes to the tasks of partitions, commits
-//! what they have finished, and gives partitions up when theirs is.
+//! The task of an application. It is always inside the source's `next`, passes events to the tasks of partitions, commits the positions of
+//! finished messages, and stops the tasks of partitions that are revoked.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
@@ -22,7 +22,7 @@ use crate::runner::{Command, Input, Partition, QUEUE_MAX, Shared};
 use crate::status::Status;
 use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
 
-/// What is left of its time when an application stops is for commits, or this, if handlers have left less.
+/// The least time for the commits at the end of a stop. They have the rest of its time if handlers have left more.
 const LAST_COMMITS: Duration = Duration::from_secs(5);
 
 /// The routes of an application, by topic.
@@ -39,7 +39,7 @@ impl Routes {
         self.routes.iter().map(|(_, _, state)| state.clone()).collect()
     }
 
-    /// Says whether a topic is a route's, where this is gone.
+    /// Returns a function that says whether a topic is a route's, for use after this is gone.
     #[cfg(feature = "testing")]
     pub(crate) fn matcher(&self, group: Arc<str>) -> Box<dyn Fn(&str) -> bool + Send> {
         let topics: Vec<Topics> = self.routes.iter().map(|(topics, ..)| topics.clone()).collect();
@@ -71,13 +71,13 @@ struct Handle {
     task: JoinHandle<()>,
     /// The position that was committed last.
     committed: Option<CommittedOffset>,
-    /// Its topic was not there when its position was committed last.
+    /// Its topic did not exist when its position was committed last.
     is_missing: bool,
     seeks: u64,
 }
 
 impl Handle {
-    /// Where it is, if that is not committed. The id of the topic alone is no news: it is known when the first batch comes.
+    /// Returns its position if that is not committed. A new topic id alone does not count: it is known when the first batch comes.
     fn moved(&self) -> Option<CommittedOffset> {
         let is_committed = |new: &CommittedOffset| {
             self.committed.as_ref().is_some_and(|old| {
@@ -91,21 +91,21 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // One that has ended by itself does not mind.
+        // Has no effect on a task that has ended by itself.
         self.task.abort();
     }
 }
 
-/// What a commit was for.
+/// A finished commit, and what it covers.
 struct Committed {
     positions: BTreeMap<TopicPartition, CommittedOffset>,
-    /// Those that were left out, as their topics are not there; or why nothing is known to be committed.
+    /// Partitions that were left out, as their topics do not exist; or why nothing is known to be committed.
     outcome: Result<BTreeSet<TopicPartition>, mainstem_client::Error>,
     /// Revocations that are finished with it.
     revocations: Vec<u64>,
 }
 
-/// Tasks of partitions that were told to end: done when all have.
+/// Tasks of partitions that were asked to end: done when all have.
 type Ending = BoxFuture<'static, (u64, Vec<Arc<Shared>>)>;
 
 /// The driver of an application.
@@ -147,7 +147,7 @@ impl Driver {
         }
     }
 
-    /// Runs until it is to stop, or cannot go on.
+    /// Runs until it is asked to stop, or cannot continue.
     pub(crate) async fn run<S: Source>(mut self, mut source: S, mut stops: watch::Receiver<Stop>) -> Result {
         let committer = source.committer();
         let ended = self.drive(&mut source, &*committer, &mut stops).await;
@@ -188,7 +188,7 @@ impl Driver {
         }
     }
 
-    /// Has partitions start nothing more, or go on.
+    /// Has partitions start nothing more, or start messages again.
     fn be_quiet(&mut self, is_quiet: bool) {
         self.app.is_quiet.store(is_quiet, Ordering::SeqCst);
         self.status.quiet(is_quiet);
@@ -226,7 +226,7 @@ impl Driver {
             Event::Lost(partitions, why) => {
                 tracing::warn!("{} partitions are lost: {why}", partitions.len());
                 for handle in partitions.iter().filter_map(|partition| self.partitions.remove(partition)) {
-                    // Nothing of it may go on, and nothing of it can be committed: its task ends with the handle.
+                    // Its task ends with the handle, and nothing of it can be committed.
                     handle.shared.cx.is_revoked.store(true, Ordering::Relaxed);
                 }
                 self.status.assigned(self.partitions.values().map(|handle| handle.shared.clone()));
@@ -332,7 +332,7 @@ impl Driver {
         }
     }
 
-    /// Begins the last commit of partitions that are given up, if none is under way: of two the later could come first.
+    /// Begins the last commit of revoked partitions, if no other commit is under way: of two the later could arrive first.
     fn commit_last(&mut self, committer: &dyn Commit) {
         if self.commit.is_some() || self.last.1.is_empty() {
             return;
@@ -414,7 +414,7 @@ impl Driver {
                 () = &mut in_time => break,
             }
         }
-        // Others have the partitions next: what was dropped may not be written behind what they write.
+        // Other members get the partitions next: records that were dropped may not be written behind theirs.
         self.sink.close().await;
         while let Some((number, ended)) = self.ending.next().await {
             self.has_ended(number, ended);
@@ -458,7 +458,7 @@ fn warn_of_missing(partition: &TopicPartition) {
     );
 }
 
-/// The task of a partition; a panic in it ends the application, as the partition would stand still without a word.
+/// The task of a partition. A panic in it ends the application: otherwise the partition would stop without a message.
 async fn watched(
     task: BoxFuture<'static, ()>,
     partition: TopicPartition,
@@ -471,7 +471,7 @@ async fn watched(
     }
 }
 
-/// Waits until something else is asked of the application; nothing is, once its other end is gone.
+/// Waits until something else is asked of the application. Nothing more is asked once the other end is gone.
 async fn wanted(stops: &mut watch::Receiver<Stop>) -> Stop {
     if stops.changed().await.is_err() {
         std::future::pending::<()>().await;
@@ -479,7 +479,7 @@ async fn wanted(stops: &mut watch::Receiver<Stop>) -> Stop {
     *stops.borrow_and_update()
 }
 
-/// Waits for what is under way, for ever if nothing is.
+/// Waits for a future, for ever if there is none.
 async fn ended<T>(under_way: &mut Option<BoxFuture<'static, T>>) -> T {
     match under_way {
         Some(future) => {

@@ -1,10 +1,10 @@
-//! Why an application cannot start, or has ended.
+//! Errors that keep an application from starting, or end it.
 
 use mainstem_lines::Sentence;
 
 use crate::fault::in_line;
 
-/// Why an application cannot start, or has ended without being asked to.
+/// An error that keeps an application from starting, or ends it without being asked to.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,10 +18,10 @@ pub enum Error {
     #[cfg(feature = "direct")]
     #[error(transparent)]
     Direct(#[from] mainstem_direct::DirectError),
-    /// A handler has asked to go on elsewhere in a stream ([`Cx::seek`](crate::Cx::seek)), which its publisher refuses. The next start begins
-    /// where the application was.
+    /// A handler has asked to move to another offset of a stream ([`Cx::seek`](crate::Cx::seek)), and its publisher refuses. The next start
+    /// begins where the application was.
     #[cfg(feature = "direct")]
-    #[error("{partition} cannot go on at offset {offset}, as a handler has asked to: {source}")]
+    #[error("{partition} cannot continue at offset {offset}, as a handler has asked to: {source}")]
     Seek {
         /// The partition: a publisher of the stream.
         partition: mainstem_client::TopicPartition,
@@ -35,9 +35,9 @@ pub enum Error {
     Undecodable {
         /// The partition of the message.
         partition: mainstem_client::TopicPartition,
-        /// Its offset; the reader goes on behind it.
+        /// Its offset; the reader continues behind it.
         offset: i64,
-        /// What is wrong with it.
+        /// The reason, such as a missing field.
         cause: String,
     },
     /// A handler has asked for the end, by [`Fault::stop`](crate::Fault::stop).
@@ -50,16 +50,16 @@ pub enum Error {
         /// The handler's words.
         cause: String,
     },
-    /// What runs a partition has panicked: a fault of this crate, or of the destructor of a handler's future that was dropped
-    /// at its time limit.
+    /// The task of a partition has panicked, by a fault of this crate, or of the destructor of a handler's future that was dropped at its
+    /// time limit.
     #[error("the task of {partition} panicked: {}", in_line(cause))]
     Panicked {
-        /// The partition: it goes on at what was committed.
+        /// The partition: the next owner resumes at the committed offset.
         partition: mainstem_client::TopicPartition,
         /// The words of the panic.
         cause: String,
     },
 }
 
-/// What an application ends with.
+/// The result of an application and of its parts.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;

@@ -1,4 +1,4 @@
-//! What a handler fails with.
+//! Faults: the errors of handlers.
 
 use std::error::Error as StdError;
 use std::fmt::{self, Write as _};
@@ -10,12 +10,12 @@ use mainstem_lines::Sentence;
 
 use crate::FaultClass;
 
-/// Why a handler has not done its work. Any error becomes one by `?`, and one in a box by [`Fault::of`]. Its class is that of
-/// the first of it and its causes which says one, or else [`FaultClass::Failed`]:
+/// The reason why a handler has not done its work. Any error becomes one by `?`, and one in a box by [`Fault::of`]. Its class is that of
+/// the outermost of it and its causes which has one, or else [`FaultClass::Failed`]:
 ///
-/// - [`FaultClass::Transient`] for an error of this project's client that may pass ([`ErrorClass::Retriable`]), and for an
-///   [`io::Error`] by which a connection was lost or could not be made, as drivers of databases have it among their causes;
-/// - [`FaultClass::Stop`] for an error of the client after which it cannot go on ([`ErrorClass::Fatal`]).
+/// - [`FaultClass::Transient`] for an error of this project's client that may pass ([`ErrorClass::Retriable`]), and for an [`io::Error`] by
+///   which a connection was lost or could not be made. Drivers of databases have such an error among their causes.
+/// - [`FaultClass::Stop`] for an error of the client after which it cannot continue ([`ErrorClass::Fatal`]).
 ///
 /// It is no `std::error::Error` itself, so that every such error can be turned into one.
 ///
@@ -35,8 +35,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The fault of an error in a box, such as an `anyhow::Error` or a `Box<dyn Error + Send + Sync>`: with its class and its causes, as
-    /// any error has them that becomes one by `?`.
+    /// Makes the fault of an error in a box, such as an `anyhow::Error` or a `Box<dyn Error + Send + Sync>`. It has the class and the
+    /// causes that the error would have by `?`.
     ///
     /// ```
     /// use anyhow::Context as _;
@@ -63,7 +63,7 @@ impl Fault {
         Fault { class: FaultClass::Failed, cause: cause.to_string() }
     }
 
-    /// Something that the message needs is away: it is tried again for as long as that takes.
+    /// Something that the message needs is away: the message is tried again until it succeeds.
     pub fn transient(cause: impl fmt::Display) -> Fault {
         Fault { class: FaultClass::Transient, cause: cause.to_string() }
     }
@@ -134,7 +134,7 @@ fn class_of(error: &(dyn StdError + 'static)) -> FaultClass {
         if let Some(class) = said_class(error) {
             return class;
         }
-        // What an error of the system was made of is none of its sources, but their sources are.
+        // The inner error of an `io::Error` is none of its sources; the sources of that inner error are.
         let made_of = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = made_of.map(|inner| inner as &(dyn StdError + 'static)).or_else(|| error.source());
     }
@@ -153,7 +153,7 @@ fn said_class(error: &(dyn StdError + 'static)) -> Option<FaultClass> {
     is_lost(error.kind()).then_some(FaultClass::Transient)
 }
 
-/// What a peer that is away, or was restarted, ends connections with.
+/// Returns true for the kinds of error by which a connection ends, or cannot be made, if the peer is away or was restarted.
 fn is_lost(kind: ErrorKind) -> bool {
     matches!(
         kind,

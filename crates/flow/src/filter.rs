@@ -1,4 +1,4 @@
-//! What is decided about a message before it is decoded. Pure: the time is given.
+//! Decisions about a message before it is decoded. Pure: the time is a parameter.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -9,14 +9,14 @@ use crate::fault::Fault;
 use crate::letter::Stage;
 use crate::message::Received;
 
-/// What becomes of a message.
+/// The decision about a message.
 pub(crate) enum Passage {
     Pass,
     /// It is left out.
     Drop,
     /// Its partition waits so long.
     WaitMs(u64),
-    /// Whether it passes cannot be told: it is a dead letter.
+    /// The filter has failed: the message is a dead letter.
     Refuse(Box<Failure>),
 }
 
@@ -54,7 +54,7 @@ impl Filter {
     }
 }
 
-/// What a user's filter says; a panic is a fault of the message.
+/// Asks a user's filter. A panic in it is a fault of the message.
 fn own_passage(passes: &(dyn Fn(&Received) -> bool + Send + Sync), message: &Received) -> Passage {
     match std::panic::catch_unwind(AssertUnwindSafe(|| passes(message))) {
         Ok(true) => Passage::Pass,
@@ -80,7 +80,7 @@ impl fmt::Debug for Filter {
     }
 }
 
-/// Lets so many messages pass each second, and a tenth of a second's at once.
+/// Lets a number of messages pass each second. A tenth of a second's may pass together.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     per_second: u64,
@@ -88,7 +88,7 @@ pub(crate) struct Throttle {
     next_ns: u64,
 }
 
-/// What was not used for so long is lost.
+/// The most that can be saved up, as time: what was not used for longer is lost.
 const SAVED_NS: u64 = 100_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -137,7 +137,7 @@ mod tests {
                     passed += 1;
                 }
             }
-            // What a tenth of a second has saved up is the most that comes on top.
+            // At most the messages of a tenth of a second, saved up, come on top.
             let most = u64::from(per_second) * 11 / 10;
             assert!((u64::from(per_second) * 99 / 100..=most).contains(&passed), "{passed} of {per_second}");
         }

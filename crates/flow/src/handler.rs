@@ -1,4 +1,4 @@
-//! What handles messages: types and closures.
+//! Handlers of messages: types and closures.
 
 use crate::batches::Batch;
 use crate::cx::Cx;
@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::message::Msg;
 use crate::payload::Payload;
 
-/// What a handler is given.
+/// The input of a handler: a message, or a batch of them.
 pub trait Input: Send + 'static {}
 
 impl<P: Payload> Input for Msg<P> {}
@@ -30,7 +30,7 @@ pub trait Handler<I: Input, C = Cx, M = ()>: Send + Sync + 'static {
     fn handle(&self, input: I, cx: &mut C) -> impl Future<Output = Result<(), Fault>> + Send;
 }
 
-/// What closures may return.
+/// The result of a closure: nothing, or a `Result`.
 pub trait Outcome: Send {
     /// As handlers return it.
     ///
@@ -55,8 +55,8 @@ impl<E: Into<Fault> + Send> Outcome for Result<(), E> {
 #[derive(Debug)]
 pub struct OneArgument;
 
-/// Marks closures that take the input and a [`Cx`] of their own: that a future which borrows from an argument can be sent to
-/// another thread cannot be said of a closure yet.
+/// Marks closures that take the input and a [`Cx`] of their own. Rust cannot express yet that the future of a closure which borrows from an
+/// argument can be sent to another thread.
 #[derive(Debug)]
 pub struct TwoArguments;
 

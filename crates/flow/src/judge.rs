@@ -1,8 +1,8 @@
-//! What happens after a failure.
+//! The decision after a failure: another attempt, a dead letter, or waiting.
 //!
-//! A message that fails by its own fault must not hold its key up for ever; a message that fails because a database is away
-//! must wait, however long that takes, and must not become a dead letter. What tells them apart is how others of the same
-//! route fared beside each failed attempt:
+//! A message that fails by its own fault must not hold its key up for ever. A message that fails because a database is away must wait,
+//! however long that takes, and must not become a dead letter. They differ in the attempts of others of the same route beside each failed
+//! attempt:
 //!
 //! ```text
 //!            ┌── while it ran: at most a tenth of others' attempts failed ──┐
@@ -10,12 +10,12 @@
 //!            └── of the ten that ended next: at most one failed ────────────┘
 //! ```
 //!
-//! After [`Retry::attempts`] attempts of which each but the last is known to have failed alone, and none did not, it is a dead
-//! letter. Too few others to tell: it is one after [`Retry::give_up_after_ms`]. If others fail too, it is an outage: the
-//! attempts before say nothing any more, and the message waits.
+//! After [`Retry::attempts`] attempts a message is a dead letter if it is known to have failed alone: in each attempt but the last, which
+//! must not be known to have failed with others. If too few others were tried to say so, it is one after [`Retry::give_up_after_ms`]. If
+//! others fail too, it is an outage: the attempts before it no longer count, and the message waits.
 //!
-//! Attempts are looked at one by one, and not as shares of a long time: while a database comes and goes, most attempts of a
-//! busy route succeed, but not beside those that fail.
+//! Attempts are judged one by one, and not as shares of a long time. While a database comes and goes, most attempts of a busy route
+//! succeed, but not beside those that fail.
 
 #[cfg(test)]
 mod tests;
@@ -26,12 +26,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use twox_hash::XxHash3_64;
 
-/// How many attempts of others after a failed one say whether it failed alone.
+/// Number of attempts of others, after a failed one, that decide whether it failed alone.
 const WITNESSES: u64 = 10;
-/// Of them, and of those beside the attempt, one in so many may fail.
+/// One in so many may fail, of those and of the attempts beside it.
 const TOLERATED: u64 = 10;
 
-/// What a failure is, which decides what happens.
+/// The class of a failure, which decides the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultClass {
     /// Any error, a panic, a time limit: tried again some times, then a dead letter or an outage.
@@ -40,11 +40,11 @@ pub enum FaultClass {
     Transient,
     /// No attempt will ever succeed: a dead letter at once.
     Poison,
-    /// The application cannot go on.
+    /// The application cannot continue.
     Stop,
 }
 
-/// How failed messages are tried again.
+/// Settings of the retries of failed messages.
 ///
 /// ```
 /// use mainstem_flow::Retry;
@@ -60,7 +60,7 @@ pub struct Retry {
     pub max_ms: u64,
     /// After so many attempts a message that fails alone becomes a dead letter; 1 or more.
     pub attempts: u32,
-    /// After this time in milliseconds it does, where too few others were tried to say more.
+    /// A message becomes a dead letter after this time in milliseconds, if too few others were tried to compare with.
     pub give_up_after_ms: u64,
 }
 
@@ -81,7 +81,7 @@ impl Retry {
         Retry { attempts: attempts.max(1), ..self }
     }
 
-    /// The same with another time after which a message is given up where there are no others.
+    /// The same with another time after which a message becomes a dead letter if there are no others to compare with.
     pub fn give_up_after_ms(self, give_up_after_ms: u64) -> Retry {
         Retry { give_up_after_ms, ..self }
     }
@@ -96,7 +96,7 @@ impl Retry {
     }
 }
 
-/// What to do with a message whose attempt failed.
+/// The next step for a message whose attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is tried again, not before this time.
@@ -110,7 +110,7 @@ pub enum Verdict {
     Stop,
 }
 
-/// What is known of the attempts of one message; it stays with the message.
+/// Record of the attempts of one message; it stays with the message.
 #[derive(Debug, Clone, Default)]
 pub struct Tries {
     /// Attempts that failed, of any class.
@@ -123,7 +123,7 @@ pub struct Tries {
     alone: u32,
     /// Since when no attempt is known to have failed with others.
     since_ms: u64,
-    /// What becomes of those that end after the last attempt.
+    /// The outcome of the attempts of others after the last one, once known.
     witness: Option<Arc<AtomicU8>>,
 }
 
@@ -131,7 +131,7 @@ const UNKNOWN: u8 = 0;
 const ALONE: u8 = 1;
 const WITH_OTHERS: u8 = 2;
 
-/// How far a route was when an attempt started.
+/// The counts of a route when an attempt started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mark {
     ended: u64,
@@ -165,7 +165,7 @@ impl Judge {
         Judge { retry, total: Mark::default(), open: VecDeque::new(), outage_since_ms: None }
     }
 
-    /// To be kept while an attempt runs.
+    /// Returns the counts to be kept while an attempt runs.
     pub fn started(&self) -> Mark {
         self.total
     }
@@ -175,7 +175,7 @@ impl Judge {
         self.succeeded_times(1);
     }
 
-    /// So many attempts succeeded, one after another.
+    /// Counts attempts that succeeded, one after another.
     pub fn succeeded_times(&mut self, attempts: u64) {
         if attempts > 0 {
             self.outage_since_ms = None;
@@ -194,7 +194,7 @@ impl Judge {
     ) -> Verdict {
         match class {
             FaultClass::Stop => return Verdict::Stop,
-            // Its own fault says nothing about others.
+            // A fault of the message itself says nothing about others.
             FaultClass::Poison => return Verdict::Letter,
             FaultClass::Failed | FaultClass::Transient => {}
         }
@@ -204,7 +204,7 @@ impl Judge {
             (tries.first_failed_ms, tries.since_ms) = (now_ms, now_ms);
         }
         tries.failures += 1;
-        tries.hear_witnesses(now_ms);
+        tries.count_witness(now_ms);
         self.ended(1, 1);
         if is_with_others(beside) || class == FaultClass::Transient {
             tries.start_over(now_ms);
@@ -234,7 +234,7 @@ impl Judge {
         is_known || now_ms.saturating_sub(tries.since_ms) >= self.retry.give_up_after_ms
     }
 
-    /// Counts attempts, and closes what one of them was the last witness of.
+    /// Counts attempts that have ended, and decides about failed ones whose last witness is among them.
     fn ended(&mut self, attempts: u64, failed: u64) {
         self.total.ended += attempts;
         self.total.failed += failed;
@@ -259,8 +259,8 @@ fn is_with_others(beside: Mark) -> bool {
 }
 
 impl Tries {
-    /// What those that ended after the last attempt say about it.
-    fn hear_witnesses(&mut self, now_ms: u64) {
+    /// Counts the last attempt as alone or with others, if its witnesses have decided that.
+    fn count_witness(&mut self, now_ms: u64) {
         match self.witness.take().map(|witness| witness.load(Ordering::Relaxed)) {
             Some(ALONE) => self.alone += 1,
             Some(WITH_OTHERS) => self.start_over(now_ms),
@@ -268,7 +268,7 @@ impl Tries {
         }
     }
 
-    /// An attempt failed with others: what was known of those before says nothing.
+    /// An attempt failed with others: the attempts before it no longer count.
     fn start_over(&mut self, now_ms: u64) {
         (self.alone, self.since_ms) = (0, now_ms);
         self.witness = None;

@@ -15,12 +15,13 @@ use mainstem_lines::OneLine;
 use crate::letter;
 use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
 
-/// What is written has so long when an application stops.
+/// Time to write what the producer still has when an application stops.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 /// Kafka's name of the largest batch that a topic takes.
 const MESSAGE_BYTES_MAX: &str = "max.message.bytes";
-/// Why partitions are lost.
-const LOST: &str = "the group has given them to others, as it has not heard of this process for too long";
+/// The reason of a loss of partitions, for the log.
+const LOST: &str =
+    "the group has given them to others, as it has received no heartbeat of this process for too long";
 
 /// A member of a group.
 pub(crate) struct KafkaSource {
@@ -48,14 +49,14 @@ impl Source for KafkaSource {
                     self.revoking.insert(self.revocations, revoking);
                     return Ok(Event::Revoking(self.revocations, partitions));
                 }
-                // The client may come to know more.
+                // The client may get more events.
                 _ => {}
             }
         }
     }
 
     fn hold(&mut self, partition: &TopicPartition) {
-        // One that was given up meanwhile brings nothing anyway.
+        // A partition that was revoked meanwhile brings nothing anyway.
         let _ = self.consumer.hold(partition);
     }
 
@@ -121,7 +122,7 @@ impl Commit for KafkaCommit {
 pub(crate) struct KafkaSink {
     producer: Producer,
     admin: Admin,
-    /// Of topics of dead letters.
+    /// Numbers of partitions of topics of dead letters.
     partitions: Arc<Mutex<HashMap<String, i32>>>,
 }
 
@@ -149,7 +150,7 @@ impl Sink for KafkaSink {
     }
 
     fn close(&self) -> BoxFuture<'static, ()> {
-        // But for what was dropped, all has its outcome already.
+        // All other records have their outcome already.
         let producer = self.producer.clone();
         Box::pin(async move { producer.close_within(CLOSE_LIMIT).await })
     }
@@ -167,12 +168,12 @@ impl Sink for KafkaSink {
     }
 }
 
-/// What is known of a topic may be why nothing can be written to it: it was deleted, say.
+/// Forgets the number of partitions of a topic. It may be outdated, for example if the topic was deleted, and writes fail because of that.
 fn forget(partitions: &Mutex<HashMap<String, i32>>, topic: &str) {
     partitions.lock().remove(topic);
 }
 
-/// What the producer itself refuses is too large for it, and the application can change that.
+/// Adds to an error of the producer's own limits that the application can change them.
 fn named(error: Error) -> Error {
     match error {
         Error::Invalid(reason) => Error::Invalid(format!("{reason} (App::producer sets it)")),
@@ -180,8 +181,8 @@ fn named(error: Error) -> Error {
     }
 }
 
-/// How many partitions a topic of dead letters has; if it has to be created, as many as its source, and room for its messages with
-/// what a letter adds. A source that is not there (any more) leaves both to the brokers.
+/// Returns the number of partitions of a topic of dead letters. A missing one is created with as many partitions as its source, and a
+/// larger `max.message.bytes`, by as much as a letter may add. If the source does not exist, the brokers' defaults apply.
 async fn create_if_missing(admin: &Admin, letters: &str, source: &str) -> Result<i32, Error> {
     if admin.find_topic(letters).await?.is_none() {
         let mut topic = NewTopic::new(letters);
@@ -189,7 +190,8 @@ async fn create_if_missing(admin: &Admin, letters: &str, source: &str) -> Result
             let wide = source.partitions.len();
             topic = topic.partitions(i32::try_from(wide).unwrap_or(i32::MAX));
             if let Some(bytes) = message_bytes_max(admin, &source.name).await? {
-                topic = topic.config(MESSAGE_BYTES_MAX, (bytes + letter::ROOM_BYTES as u64).to_string());
+                topic =
+                    topic.config(MESSAGE_BYTES_MAX, (bytes + letter::OVERHEAD_BYTES_MAX as u64).to_string());
             }
         }
         create(admin, topic).await?;
@@ -198,7 +200,7 @@ async fn create_if_missing(admin: &Admin, letters: &str, source: &str) -> Result
     Ok(i32::try_from(found.partitions.len()).unwrap_or(i32::MAX))
 }
 
-/// Creates a topic, with the brokers' settings where they refuse those that it is to have. One that is there already is fine.
+/// Creates a topic, with the brokers' settings if they refuse its own. An existing one is fine.
 async fn create(admin: &Admin, mut topic: NewTopic) -> Result<(), Error> {
     loop {
         let Err(error) = admin.create_topic(&topic).await else { return Ok(()) };
@@ -216,7 +218,7 @@ async fn create(admin: &Admin, mut topic: NewTopic) -> Result<(), Error> {
     }
 }
 
-/// The size of the largest batch that a topic takes; none if the brokers do not tell: they may tell it to others alone.
+/// Returns the size of the largest batch that a topic takes; none if the brokers do not show it to this user.
 async fn message_bytes_max(admin: &Admin, topic: &str) -> Result<Option<u64>, Error> {
     let configs = match admin.configs(&ConfigResource::Topic(topic.to_owned())).await {
         Ok(configs) => configs,
@@ -232,5 +234,5 @@ async fn message_bytes_max(admin: &Admin, topic: &str) -> Result<Option<u64>, Er
     let entry = configs.into_iter().find(|entry| entry.name == MESSAGE_BYTES_MAX);
     let bytes = entry.and_then(|entry| entry.value?.parse().ok());
     // Kafka's own limit is a 32-bit number.
-    Ok(bytes.filter(|bytes: &u64| *bytes <= i32::MAX as u64 - letter::ROOM_BYTES as u64))
+    Ok(bytes.filter(|bytes: &u64| *bytes <= i32::MAX as u64 - letter::OVERHEAD_BYTES_MAX as u64))
 }

@@ -10,12 +10,12 @@ pub const CAUSE_BYTES_MAX: usize = 4 << 10;
 
 /// A letter has at most this many bytes more than its message: the cause twice, names of topic and group, numbers, and the names of
 /// these headers.
-pub const ROOM_BYTES: usize = 16 << 10;
-const _: () = assert!(2 * CAUSE_BYTES_MAX + 2 * 249 + ADDED.len() * 64 < ROOM_BYTES);
+pub const OVERHEAD_BYTES_MAX: usize = 16 << 10;
+const _: () = assert!(2 * CAUSE_BYTES_MAX + 2 * 249 + ADDED.len() * 64 < OVERHEAD_BYTES_MAX);
 
 /// A cause is cut to this many bytes where a letter is too large for its topic.
 const SHORT_CAUSE_BYTES: usize = 256;
-/// A key up to this size stays with a letter that everything else of its message is left out of.
+/// A key up to this size stays even in a letter without any other part of its message.
 const SHORT_KEY_BYTES: usize = 256;
 
 /// Name of the source's topic (KIP-1191).
@@ -26,11 +26,11 @@ pub const PARTITION: &str = "__dlq.errors.partition";
 pub const OFFSET: &str = "__dlq.errors.offset";
 /// Name of the group (KIP-1191).
 pub const GROUP: &str = "__dlq.errors.group";
-/// How often it was delivered to the handler (KIP-1191).
+/// Number of deliveries to the handler (KIP-1191).
 pub const DELIVERY_COUNT: &str = "__dlq.errors.delivery.count";
 /// One line about why (KIP-1191).
 pub const MESSAGE: &str = "__dlq.errors.message";
-/// What failed: [`Stage::name`].
+/// The stage that failed: [`Stage::name`].
 pub const STAGE: &str = "__mainstem.errors.stage";
 /// `failed` or `poison`.
 pub const CLASS: &str = "__mainstem.errors.class";
@@ -38,10 +38,10 @@ pub const CLASS: &str = "__mainstem.errors.class";
 pub const CAUSE: &str = "__mainstem.errors.cause";
 /// When the first attempt failed, in ms since 1970.
 pub const FIRST_MS: &str = "__mainstem.errors.first.ms";
-/// When the source was first written, in ms since 1970: the letter's own time is that of setting aside, that of a replayed record
+/// The time when the source was first written, in ms since 1970. The letter's own time is when it was set aside, that of a replayed record
 /// the time of the replay.
 pub const TIMESTAMP: &str = "__mainstem.errors.timestamp";
-/// How often it was replayed before: ends loops of replays.
+/// Number of earlier replays of the record: ends loops of replays.
 pub const ROUNDS: &str = "__mainstem.errors.rounds";
 /// The parts of a message that its letter does not have, as it would be too large for its topic with them: `value`, `headers`
 /// and `key`, with commas between them. The message itself is at [`TOPIC`], [`PARTITION`] and [`OFFSET`].
@@ -67,7 +67,7 @@ const ADDED: [&str; 12] = [
 /// Offsets in one note: 20 bytes each, so that it fits any topic of letters.
 const NOTED_MAX: usize = 1_000;
 
-/// What had failed.
+/// The stage of handling that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// A filter of the route's own panicked over it.
@@ -116,11 +116,11 @@ pub struct SourceRecord {
 pub struct Reason<'a> {
     /// Name of the group.
     pub group: &'a str,
-    /// What failed.
+    /// The stage that failed.
     pub stage: Stage,
-    /// Returns true for what no attempt would have helped.
+    /// True if no attempt would have helped.
     pub is_poison: bool,
-    /// How often it was given to the handler.
+    /// Number of times that it was given to the handler.
     pub deliveries: u32,
     /// When the first attempt failed, in ms since 1970.
     pub first_failed_ms: i64,
@@ -139,7 +139,7 @@ pub struct Letter {
     pub headers: Vec<(String, Option<Bytes>)>,
 }
 
-/// How much a letter has of its message, where its topic does not take all.
+/// The part of its message that a letter has, if its topic does not take all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// All of it.
@@ -230,7 +230,7 @@ pub fn letter(source: SourceRecord, reason: &Reason<'_>) -> Letter {
     Letter { key: source.key, value: source.value, headers }
 }
 
-/// How often a record was replayed, by its headers; what is not a number is 0.
+/// Returns the number of earlier replays of a record, by its headers; 0 if the header is no number.
 pub fn rounds(headers: &[(String, Option<Bytes>)]) -> u32 {
     text(headers, ROUNDS).and_then(|text| text.parse().ok()).unwrap_or(0)
 }

@@ -1,7 +1,7 @@
 //! Handlers: services as functions over the log.
 //!
-//! A service names topics and gives each a function; this crate does order by key, concurrency, retries, dead letters and
-//! offsets. What decides is in plain structs that are given the time:
+//! A service names topics and gives each a function; this crate does order by key, concurrency, retries, dead letters and offsets. The
+//! deciding parts are plain structs that get the time as a parameter:
 //!
 //! | | decides |
 //! |---|---|
@@ -12,9 +12,9 @@
 //!
 //! Architecture invariant: these know no clock, no I/O and no randomness.
 //!
-//! Around them an [`App`] has a task that is always inside the group's consumer (`driver.rs`), a task for each partition
-//! (`runner.rs`), and a thread that names handlers which block theirs (`watch.rs`). [`Route`]s name topics and their
-//! [`Handler`]s, which get [`Msg`]s of a [`Payload`] and a [`Cx`].
+//! Around them an [`App`] has a task that is always inside the group's consumer (`driver.rs`) and a task for each partition (`runner.rs`).
+//! A thread names handlers that block theirs (`watch.rs`). [`Route`]s name topics and their [`Handler`]s, which get [`Msg`]s of a
+//! [`Payload`] and a [`Cx`].
 
 mod app;
 mod attempt;

@@ -14,7 +14,7 @@ use crate::payload::{DecodeError, Payload};
 /// The header with the trace that a message belongs to (W3C Trace Context).
 pub(crate) const TRACE_PARENT: &str = "traceparent";
 
-/// A batch, and where its records are.
+/// A batch, and the places of its records.
 #[derive(Debug)]
 pub(crate) struct OpenBatch {
     batch: FetchedBatch,
@@ -22,12 +22,12 @@ pub(crate) struct OpenBatch {
 }
 
 impl OpenBatch {
-    /// Reads where the records are. `room` is used for that.
-    pub(crate) fn open(batch: FetchedBatch, mut room: Vec<RecordRange>) -> Result<OpenBatch, Error> {
+    /// Reads the places of the records. `ranges` is a vector to use again.
+    pub(crate) fn open(batch: FetchedBatch, mut ranges: Vec<RecordRange>) -> Result<OpenBatch, Error> {
         let batch = batch.with_own_count();
-        room.clear();
-        batch.read_ranges(&mut room)?;
-        Ok(OpenBatch { batch, records: room })
+        ranges.clear();
+        batch.read_ranges(&mut ranges)?;
+        Ok(OpenBatch { batch, records: ranges })
     }
 
     /// A copy of one of the records, in a batch of its own. None if it cannot be built, as of a record before 1970.
@@ -45,8 +45,8 @@ impl OpenBatch {
         OpenBatch::open(batch, Vec::new()).ok()
     }
 
-    /// The room that [`OpenBatch::open`] was given.
-    pub(crate) fn into_room(self) -> Vec<RecordRange> {
+    /// Returns the vector that [`OpenBatch::open`] was given.
+    pub(crate) fn into_ranges(self) -> Vec<RecordRange> {
         self.records
     }
 
@@ -103,7 +103,7 @@ impl Received {
         self.batch.batch.partition()
     }
 
-    /// Its place there.
+    /// Its offset in the partition.
     #[inline]
     pub fn offset(&self) -> i64 {
         self.record().offset
@@ -114,7 +114,7 @@ impl Received {
         self.record().timestamp_ms
     }
 
-    /// What messages belong together by.
+    /// The key: messages with the same one are handled in order.
     pub fn key(&self) -> Option<&[u8]> {
         self.batch.key(self.record())
     }
@@ -141,7 +141,7 @@ impl Received {
         self.headers().last_with_key(name.as_bytes()).and_then(|header| header.value)
     }
 
-    /// The span of one attempt, for who traces it; none, and next to no work, for all others.
+    /// The span of one attempt. Without a tracer of such spans there is none, at next to no cost.
     #[inline]
     pub(crate) fn span(&self) -> tracing::Span {
         match tracing::Level::DEBUG <= tracing::level_filters::LevelFilter::current() {
@@ -201,7 +201,7 @@ impl<P: Payload> Msg<P> {
     /// Decodes a record.
     ///
     /// # Errors
-    /// Why it is not what the payload stands for.
+    /// The reason why it is no `P`.
     pub fn decode(received: Received) -> Result<Msg<P>, DecodeError> {
         let payload = P::decode(&received)?;
         Ok(Msg { received, payload })
@@ -222,12 +222,12 @@ impl<P: Payload> Msg<P> {
         self.received.partition()
     }
 
-    /// Its place there.
+    /// Its offset in the partition.
     pub fn offset(&self) -> i64 {
         self.received.offset()
     }
 
-    /// The event, of which the record is not needed any more.
+    /// Returns the event without the record.
     pub fn into_event(self) -> P::Event {
         self.payload.into_event()
     }

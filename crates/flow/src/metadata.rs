@@ -1,8 +1,7 @@
 //! The finished ranges behind a committed offset, as the text that Kafka keeps beside it.
 //!
-//! A commit says where to go on: at the first unfinished offset. What is finished behind it would run again after a crash;
-//! so its ranges go into the commit's metadata, which every broker keeps as it is (up to `offset.metadata.max.bytes`, 4,096
-//! by default).
+//! A commit has the offset of the first unfinished message. Messages that are finished behind it would run again after a crash. So their
+//! ranges go into the commit's metadata, which every broker keeps as it is (up to `offset.metadata.max.bytes`, 4,096 by default).
 //!
 //! ```text
 //! "mainstem-flow/2 " + base64 of
@@ -12,9 +11,9 @@
 //!   u32 LE  the low half of XXH3-64 of all bytes before
 //! ```
 //!
-//! Where the epoch is not known there is none, and the text begins with "mainstem-flow/1 ". With it, a log that was cut behind the
-//! committed offset is told apart: what is written there afterwards has a later epoch, as epochs only grow with offsets, and
-//! was not finished whatever the ranges say.
+//! If the epoch is not known there is none, and the text begins with "mainstem-flow/1 ". The epoch shows that a log was cut behind the
+//! committed offset: records that are written there afterwards have a later epoch, as epochs only grow with offsets. They are not finished,
+//! whatever the ranges say.
 
 use std::ops::Range;
 
@@ -22,19 +21,19 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use twox_hash::XxHash3_64;
 
-/// A commit's metadata has at most this many bytes: a quarter of Kafka's bound is left to whom it may concern.
+/// A commit's metadata has at most this many bytes: a quarter of Kafka's bound is left to others.
 pub const METADATA_BYTES_MAX: usize = 3 << 10;
 /// No range ends further behind the offset: [`Limits::ahead`](crate::window::Limits::ahead) of the window, twice.
 const SPAN_MAX: i64 = 2 * crate::window::AHEAD_MAX;
 const PREFIX: &str = "mainstem-flow/2 ";
-/// Of texts without an epoch.
+/// The prefix of texts without an epoch.
 const PREFIX_WITHOUT_EPOCH: &str = "mainstem-flow/1 ";
 const CHECKSUM_BYTES: usize = size_of::<u32>();
-/// What base64 leaves of the bound.
+/// The bound on the bytes that are then encoded as base64.
 const BODY_BYTES_MAX: usize = (METADATA_BYTES_MAX - PREFIX.len()) / 4 * 3 - CHECKSUM_BYTES;
 
-/// Why the metadata of a commit says nothing about finished messages. It is ignored then: reading goes on at the offset, and
-/// what was finished behind it runs again.
+/// The reason why the metadata of a commit is ignored. Reading resumes at the committed offset then, and messages that were finished behind
+/// it run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Ignored {
     /// It is not this crate's.
@@ -48,7 +47,7 @@ pub enum Ignored {
     OtherOffset(i64),
 }
 
-/// What is finished behind a committed offset.
+/// The finished messages behind a committed offset.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Finished {
     /// The leader epoch of the last of these records; none where it is not known. A record of a later epoch is another one.
@@ -119,10 +118,10 @@ fn body(offset: i64, leader_epoch: Option<i32>, ranges: &[Range<i64>]) -> Vec<u8
     out
 }
 
-/// What the metadata of a commit says.
+/// Reads the metadata of a commit.
 ///
 /// # Errors
-/// Why it says nothing; an empty one says that nothing is finished behind the offset.
+/// The reason why it is ignored. An empty text is no error: nothing is finished behind the offset.
 pub fn decode(offset: i64, metadata: &str) -> Result<Finished, Ignored> {
     if metadata.is_empty() {
         return Ok(Finished::default());
@@ -194,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    /// What is written today is read by later versions.
+    /// A text of today is read by later versions.
     #[test]
     fn the_text_is_fixed() {
         let ranges = vec![301..304, 310..311];

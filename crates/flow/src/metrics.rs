@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What has become of messages of a route, as counters.
+/// Counters of a route's messages, by outcome.
 #[derive(Debug, Default)]
 pub(crate) struct RouteMetrics {
     pub(crate) handled: Counter,
@@ -32,7 +32,7 @@ impl Counter {
 /// Upper bounds of the buckets of [`Durations`], in milliseconds.
 pub(crate) const BOUNDS_MS: [u64; 12] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 10_000, 60_000];
 
-/// How long attempts took, to the millisecond: the clock is read once for many of them.
+/// Durations of attempts, to the millisecond: the clock is read once for many of them.
 #[derive(Debug, Default)]
 pub(crate) struct Durations {
     /// Those up to each bound and above the one before; last, those above all.
@@ -45,7 +45,7 @@ impl Durations {
     pub(crate) fn add(&self, durations_ms: impl Iterator<Item = u64>) {
         let mut quick = 0;
         for duration_ms in durations_ms {
-            // Most take less than the clock can tell.
+            // Most are shorter than the clock's resolution.
             if duration_ms <= BOUNDS_MS[0] {
                 quick += 1;
             } else {
@@ -61,7 +61,7 @@ impl Durations {
         }
     }
 
-    /// Counts as many durations of so many milliseconds.
+    /// Counts a number of attempts of the same duration.
     pub(crate) fn add_many(&self, count: u64, duration_ms: u64) {
         if count > 0 {
             let bucket = BOUNDS_MS.partition_point(|bound| *bound < duration_ms);
@@ -70,7 +70,7 @@ impl Durations {
         }
     }
 
-    /// How many took at most each bound; last, how many there were.
+    /// Returns for each bound how many took at most that long; last, the number of all.
     pub(crate) fn cumulative(&self) -> [u64; BOUNDS_MS.len() + 1] {
         let mut sum = 0;
         std::array::from_fn(|bucket| {
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_fall_into_the_bucket_that_has_room_for_them() {
+    fn durations_fall_into_the_smallest_bucket_that_covers_them() {
         let durations = Durations::default();
         durations.add([0, 1, 2, 6, 60_000, 60_001].into_iter());
         durations.add_many(1, 5);

@@ -1,4 +1,4 @@
-//! What a message is decoded to, and what is sent is encoded from.
+//! Payloads: types that messages are decoded to, and that records are encoded from.
 
 pub use bytes::Bytes;
 use serde::Serialize;
@@ -20,19 +20,19 @@ impl DecodeError {
 
 /// A type that messages are decoded to.
 pub trait Payload: Send + Sized + 'static {
-    /// What a handler sees: a [`Msg`](crate::Msg) derefs to it.
+    /// The value that a handler sees: a [`Msg`](crate::Msg) derefs to it.
     type Event;
 
     /// Decodes a record.
     ///
     /// # Errors
-    /// Why it is not what the type stands for.
+    /// The reason why it is no such value.
     fn decode(record: &Received) -> Result<Self, DecodeError>;
 
     /// The event.
     fn event(&self) -> &Self::Event;
 
-    /// The event, of which the payload is not needed any more.
+    /// Returns the event without the rest of the payload.
     fn into_event(self) -> Self::Event;
 }
 
@@ -165,10 +165,10 @@ impl<P: Payload> Payload for Option<P> {
     }
 }
 
-/// Reads JSON; for what `derive(Event)` writes.
+/// Reads JSON, for the code of `derive(Event)`.
 ///
 /// # Errors
-/// Where it is not what the type stands for.
+/// The reason why it is no such value.
 pub fn from_json<T: DeserializeOwned>(value: &[u8]) -> Result<T, DecodeError> {
     serde_json::from_slice(value)
         .map_err(|error| DecodeError(format!("the value is not the expected JSON: {error}")))
@@ -213,10 +213,10 @@ impl<T: Serialize> Encode for JsonRef<'_, T> {
     }
 }
 
-/// Writes JSON; for what `derive(Event)` writes.
+/// Writes JSON, for the code of `derive(Event)`.
 ///
 /// # Errors
-/// What has no form in JSON, such as a map whose keys are no strings.
+/// For a value that JSON has no form for, such as a map whose keys are no strings.
 pub fn to_json<T: Serialize + ?Sized>(event: &T) -> Result<Option<Bytes>, EncodeError> {
     let json = serde_json::to_vec(event);
     json.map(|json| Some(json.into()))

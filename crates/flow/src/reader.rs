@@ -1,4 +1,4 @@
-//! Messages of a topic for scripts: without a group, without positions that are kept.
+//! Messages of a topic for scripts: without a group, and without committed positions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::message::{Msg, OpenBatch, Received};
 use crate::payload::Payload;
 
-/// How often it is looked whether all that was there is read.
+/// Interval at which the positions are compared with the ends.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Reads a topic from a position on, all of its partitions; those of one partition by offset. Nothing is committed, and no
@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub struct Reader {
     consumer: Consumer,
     records: VecDeque<Received>,
-    /// Where each partition ended when the reader was opened, as long as that is not reached.
+    /// The end of each partition when the reader was opened, until it is reached.
     ends: Vec<(TopicPartition, i64)>,
 }
 
@@ -69,7 +69,7 @@ impl Reader {
         Ok(Reader { consumer, records: VecDeque::new(), ends })
     }
 
-    /// The next message; waits for one that is not there yet. A future of it may be dropped, and loses nothing.
+    /// Returns the next message; waits until there is one. A future of it may be dropped, and loses nothing.
     ///
     /// # Errors
     /// [`Error::Undecodable`] for one that is no `P`, which is passed over; why the topic cannot be read.
@@ -89,7 +89,7 @@ impl Reader {
     /// As [`Reader::next`].
     pub async fn next_known<P: Payload>(&mut self) -> Result<Option<Msg<P>>> {
         while self.records.is_empty() && !self.ends.is_empty() {
-            // Where the last offsets are markers of transactions nothing comes, and only the position says so.
+            // If the last offsets are markers of transactions nothing comes, and only the position shows the end.
             if let Ok(fetched) = tokio::time::timeout(LOOK_EVERY, self.fetch()).await {
                 fetched?;
             }

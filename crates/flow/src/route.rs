@@ -1,4 +1,4 @@
-//! What an application does with the messages of some topics.
+//! Routes: topics, and the handler of their messages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::window::MESSAGES_MAX;
 /// Bytes of a topic's name at most.
 const TOPIC_BYTES_MAX: usize = 249;
 
-/// How many messages of a partition are handled at a time where a route says nothing else.
+/// Number of messages of a partition that are handled at a time by default.
 const CONCURRENCY: usize = 32;
 
 /// The topics of a route.
@@ -36,12 +36,12 @@ pub(crate) enum Topics {
     Pattern(Regex),
 }
 
-/// How a route treats its messages.
+/// Settings of a route.
 pub(crate) struct Settings {
     pub(crate) concurrency: usize,
     pub(crate) retry: Retry,
     pub(crate) time_limit: Option<Duration>,
-    /// Where dead letters go, if elsewhere than usual.
+    /// The topic of its dead letters, if it is not the usual one.
     pub(crate) letters: Option<String>,
     pub(crate) filters: Vec<Filter>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct RouteState {
 }
 
 impl RouteState {
-    /// Where the dead letters of a topic go.
+    /// Returns the topic of dead letters for a topic.
     pub(crate) fn letters(&self, group: &str, topic: &str) -> String {
         self.settings.letters.clone().unwrap_or_else(|| letter::topic(group, topic))
     }
@@ -129,12 +129,12 @@ impl Route {
         Route { refusal, ..Route::new(topics, one_by_one(handler)) }
     }
 
-    /// Handles the messages of a topic together: up to `max` of a partition by offset, fewer when the first has waited for
-    /// `linger`. One batch of a partition runs at a time.
+    /// Handles the messages of a topic together: up to `max` of a partition by offset, fewer when the first has waited for `linger`. One
+    /// batch of a partition runs at a time.
     ///
-    /// A message that fails holds up its whole partition until it is a dead letter: at once by [`Fault::poison`](crate::Fault::poison);
-    /// after its attempts if others of the route succeed meanwhile, which those of the same partition cannot; or after
-    /// [`Retry::give_up_after_ms`], 15 min by default.
+    /// A failing message blocks its whole partition until it is a dead letter. [`Fault::poison`](crate::Fault::poison) makes it one at
+    /// once. Otherwise it is one after its attempts, if others of the route succeed meanwhile (not those of its own partition, which are
+    /// blocked), or after [`Retry::give_up_after_ms`], 15 min by default.
     pub fn batches<P, H, M>(topic: impl Into<String>, max: usize, linger: Duration, handler: H) -> Route
     where
         P: Payload,
@@ -162,7 +162,7 @@ impl Route {
         self
     }
 
-    /// How failed messages are tried again.
+    /// Sets the retries of failed messages.
     pub fn retry(mut self, retry: Retry) -> Route {
         self.settings.retry = retry;
         self
@@ -190,14 +190,14 @@ impl Route {
         self.filter_by(Filter::minimum_age(age))
     }
 
-    /// Messages pass only if this says so; the others are left out, and counted as filtered. One over which this panics is a dead
-    /// letter.
+    /// Only messages pass for which this returns true; the others are left out, and counted as filtered. If it panics, the message is a
+    /// dead letter.
     pub fn filter(self, passes: impl Fn(&Received) -> bool + Send + Sync + 'static) -> Route {
         self.filter_by(Filter::own(passes))
     }
 
-    /// At most so many messages a second in this process, 1 or more; the others wait. It goes by the millisecond: what a tenth of
-    /// a second has saved up may come at once.
+    /// Handles at most so many messages a second in this process, 1 or more; the others wait. Time counts by the millisecond: the messages
+    /// of a tenth of a second, saved up, may come together.
     pub fn throttle(mut self, per_second: u32) -> Route {
         self.throttle = Some(per_second.max(1));
         self
@@ -220,13 +220,13 @@ impl Route {
         }
     }
 
-    /// Where its dead letters go, for people: a pattern has a topic for each of its topics.
+    /// Returns the topic of its dead letters, for people: a pattern has a topic for each of its topics.
     pub(crate) fn letters(&self, app: &str) -> String {
         let source = if matches!(self.topics, Topics::Pattern(_)) { "TOPIC".to_owned() } else { self.name() };
         self.settings.letters.clone().unwrap_or_else(|| letter::topic(app, &source))
     }
 
-    /// What it is while the application runs.
+    /// Splits the route into its topics, its function, and its state while the application runs.
     pub(crate) fn into_running(self) -> (Topics, RunPartition, Arc<RouteState>) {
         let state = RouteState {
             name: self.name(),

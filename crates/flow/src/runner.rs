@@ -1,5 +1,5 @@
-//! Runs the handler over one partition: a task that admits what has arrived to the window, starts what may run, and does
-//! what the judge says about failures.
+//! Runs the handler over one partition. Its task admits messages to the window in the order of arrival, starts those that may run, and acts
+//! on the judge's verdict about failures.
 //!
 //! ```text
 //! driver ──inputs──▶ backlog ──filters──▶ window ──▶ running ──Ok──▶ writing (outputs) ──▶ finished
@@ -9,12 +9,12 @@
 //!        (release, seek, fail)
 //! ```
 //!
-//! It is one future that is polled by hand: what ends and what starts is taken many at a time under one lock, and nothing is
-//! allocated for a message that succeeds and sends nothing.
+//! It is one future that is polled by hand. Attempts that start or end are taken many at a time under one lock, and nothing is allocated
+//! for a message that succeeds and sends nothing.
 
-mod at_once;
 mod attempts;
 mod backlog;
+mod inline;
 mod messages;
 mod writing;
 
@@ -47,9 +47,9 @@ use crate::metadata::{self, Finished};
 use crate::route::RouteState;
 use crate::transport::{BoxFuture, Sink};
 use crate::window::{Limits, MESSAGES_MAX, Window};
-use at_once::GroupSize;
 use attempts::Attempts;
 use backlog::Backlog;
+use inline::GroupSize;
 use messages::Messages;
 use writing::{Outputs, Writes, Written, write_letter, write_outputs};
 
@@ -64,32 +64,32 @@ const BLOCKING_MS: u64 = 1_000;
 /// A timer is not set further ahead.
 const FAR: Duration = Duration::from_secs(3600);
 
-/// What a partition's task is notified of.
+/// An input of a partition's task.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// Records. The number is that of the last seek before them.
     Batch(u64, FetchedBatch),
-    /// Nothing more is started; what runs has so long, and is dropped then. What is being written by then is waited for, so
-    /// that nothing comes after the next owner's. The task ends.
+    /// Nothing more is started. Handlers that run have so much time, and are dropped then. Writes that are under way at that time are
+    /// awaited, so that none arrives after those of the next owner. The task ends.
     Revoke(Duration),
-    /// The same, but what is being written is not waited for: its sink is closed next.
+    /// The same without waiting for writes: the sink is closed next.
     Stop(Duration),
-    /// The application has become quiet, or is so no more.
+    /// The application has become quiet, or is no longer quiet.
     Look,
 }
 
-/// What a partition's task asks of the driver.
+/// A request of a partition's task to the driver.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// There is room for more of this partition.
+    /// The task can take more of this partition.
     Release(TopicPartition),
-    /// Goes on at an offset; batches from there on carry this number.
+    /// Moves to an offset; batches from there on carry this number.
     Seek(TopicPartition, i64, u64),
     /// The application ends.
     Fail(Error),
 }
 
-/// What a partition's task is made of.
+/// The parts of a partition's task.
 pub(crate) struct Partition {
     pub(crate) app: Arc<AppState>,
     pub(crate) route: Arc<RouteState>,
@@ -99,7 +99,7 @@ pub(crate) struct Partition {
     pub(crate) sink: Arc<dyn Sink>,
 }
 
-/// What the driver sees of a partition's task.
+/// The state that a partition's task shares with the driver.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) partition: TopicPartition,
@@ -108,30 +108,30 @@ pub(crate) struct Shared {
     pub(crate) queued: AtomicUsize,
     /// The driver holds the partition.
     pub(crate) is_held: AtomicBool,
-    /// Nothing is, or was, started before, as a handler has asked for a pause, a batch waits for more messages, or the application
-    /// was quiet; in ms of the application's clock.
+    /// The last time before which nothing is, or was, started: a handler has asked for a pause, a batch waits for more messages, or the
+    /// application was quiet. In ms of the application's clock.
     pub(crate) rests_until_ms: AtomicU64,
     /// The log's end as far as the source knows it, or -1.
     pub(crate) end: AtomicI64,
-    /// Since when its thread is in the partition's task, in ms of the application's clock; 0 where it is not.
+    /// The time since which its thread polls the partition's task, in ms of the application's clock; 0 if it does not.
     polled_since_ms: AtomicU64,
-    /// Messages that are being handled and of which the window does not know.
-    at_once: AtomicU32,
+    /// Messages that are being handled inline, before the window knows of them.
+    inline: AtomicU32,
     pub(crate) cx: Arc<PartitionCx>,
 }
 
-/// How far a partition is.
+/// The progress of a partition.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// None until it is known where it begins.
+    /// None until the first offset is known.
     pub(crate) window: Option<Window>,
     /// First offset and epoch of each run of batches of one leader epoch, ascending; those behind the frontier and one before.
     epochs: Vec<(i64, i32)>,
     /// The leader epoch of what was finished before this process read it; none where it is not known.
     restored_epoch: Option<i32>,
-    /// That of the topic whose offsets these are; none until a batch of it has come.
+    /// The id of the topic whose offsets these are; none until a batch of it has come.
     topic_id: Option<Uuid>,
-    /// Since when the frontier is where it is, or since something is behind it, in ms of the application's clock.
+    /// The time when the frontier moved last, or when something came behind it, in ms of the application's clock.
     pub(crate) moved_ms: u64,
     /// The frontier at that time.
     frontier: Option<i64>,
@@ -170,23 +170,23 @@ impl Shared {
             rests_until_ms: AtomicU64::new(0),
             end: AtomicI64::new(-1),
             polled_since_ms: AtomicU64::new(0),
-            at_once: AtomicU32::new(0),
+            inline: AtomicU32::new(0),
             cx: Arc::new(cx),
         }
     }
 
-    /// When a handler began that holds its thread for too long, if one does.
+    /// Returns the time when a handler began that blocks its thread for too long, if one does.
     pub(crate) fn blocked_since_ms(&self, now_ms: u64) -> Option<u64> {
         let since_ms = self.polled_since_ms.load(Ordering::Relaxed);
         (since_ms > 0 && now_ms.saturating_sub(since_ms) > BLOCKING_MS).then_some(since_ms)
     }
 
-    /// Messages that are being handled and have no place in the window.
-    pub(crate) fn at_once(&self) -> usize {
-        self.at_once.load(Ordering::Relaxed) as usize
+    /// Returns the number of messages that are being handled inline, without a place in the window.
+    pub(crate) fn inline(&self) -> usize {
+        self.inline.load(Ordering::Relaxed) as usize
     }
 
-    /// Where the partition goes on after a crash; none until that is known.
+    /// Returns the offset at which the partition resumes after a crash; none until that is known.
     pub(crate) fn position(&self) -> Option<CommittedOffset> {
         let mut progress = self.progress.lock();
         let window = progress.window.as_ref()?;
@@ -200,7 +200,7 @@ impl Shared {
     }
 }
 
-/// What is finished behind what was committed; metadata that say nothing are left out.
+/// Returns the finished messages behind a committed offset. Metadata that cannot be used are logged and ignored.
 fn finished_behind(partition: &TopicPartition, committed: &CommittedOffset) -> Finished {
     metadata::decode(committed.offset, &committed.metadata).unwrap_or_else(|ignored| {
         tracing::warn!(
@@ -213,7 +213,7 @@ fn finished_behind(partition: &TopicPartition, committed: &CommittedOffset) -> F
 }
 
 impl Progress {
-    /// Something was finished; notes the time if the frontier has moved by that.
+    /// Notes the time if the frontier has moved, after a message was finished.
     pub(crate) fn note_frontier(&mut self, now_ms: u64) {
         let frontier = self.window.as_ref().map(Window::frontier);
         if frontier != self.frontier {
@@ -221,8 +221,8 @@ impl Progress {
         }
     }
 
-    /// Offsets up to this one are of the topic that a batch was read in, unless the log begins anew with it: then the window is
-    /// of the topic before until it starts over.
+    /// Notes the topic id of a batch, unless its offset is before what has arrived. In that case the log starts again with it, and the
+    /// window is still that of the topic before.
     fn note_topic(&mut self, offset: i64, batch: &FetchedBatch) {
         if self.window.as_ref().is_none_or(|window| window.arrived() <= offset) {
             self.topic_id = batch.topic_id();
@@ -232,7 +232,7 @@ impl Progress {
     /// The leader epoch of the last record that is finished behind the frontier; none where it is not known.
     fn finished_epoch(&self, window: &Window) -> Option<i32> {
         if window.has_restored() {
-            // What has arrived is of no later epoch, or that would be void.
+            // Nothing that has arrived is of a later epoch, or the restored ranges would be void.
             return self.restored_epoch;
         }
         let last = window.finished().last()?.end - 1;
@@ -240,8 +240,8 @@ impl Progress {
         self.epochs.get(runs.checked_sub(1)?).map(|(_, epoch)| *epoch)
     }
 
-    /// A batch of a leader epoch begins at an offset. If the epoch is later than that of what was finished behind the committed offset,
-    /// the log was cut before that, and none of it is there any more: epochs only grow with offsets.
+    /// Notes the leader epoch of a batch and its offset. If it is later than the epoch of what was finished behind the committed offset,
+    /// the log was cut before that: epochs only grow with offsets. None of those records exists any more.
     fn note_epoch(&mut self, partition: &TopicPartition, offset: i64, epoch: i32) {
         if self.restored_epoch.is_some_and(|restored| epoch > restored) {
             self.restored_epoch = None;
@@ -259,10 +259,10 @@ impl Progress {
     }
 }
 
-/// How messages are started.
+/// The way in which messages are started.
 pub(crate) struct Dispatch<S> {
     start: S,
-    /// So many together, and how long the first one waits for others.
+    /// The most messages that are started together, and the ms that the first one waits for others.
     together: Option<(usize, u64)>,
 }
 
@@ -271,12 +271,12 @@ where
     S: Fn(Received, Others, Cx, u16) -> F,
     F: Future<Output = Ended>,
 {
-    /// Each alone.
+    /// Starts each message alone.
     pub(crate) fn alone(start: S) -> Dispatch<S> {
         Dispatch { start, together: None }
     }
 
-    /// Many together, in one slice.
+    /// Starts many messages together, in one slice.
     pub(crate) fn together(max: usize, linger: Duration, start: S) -> Dispatch<S> {
         Dispatch { start, together: Some((max, u64::try_from(linger.as_millis()).unwrap_or(u64::MAX))) }
     }
@@ -292,21 +292,21 @@ struct Runner<S, F> {
     messages: Messages,
     backlog: Backlog,
     ended: Vec<Ended>,
-    /// Of those, what has failed or asks for something.
+    /// Those of `ended` that have failed or ask for something.
     remarkable: Vec<Ended>,
     starting: Vec<u16>,
     group_size: GroupSize,
     /// The context of messages that are done at once.
     spare: Option<Cx>,
-    /// Nothing is started before.
+    /// No message is started before this time.
     paused_until_ms: u64,
-    /// When the application last became quiet, or was so no more.
+    /// The time when the application last became quiet, or stopped being so.
     looked_ms: u64,
-    /// Where to go on when nothing runs any more.
+    /// The offset to move to when nothing runs any more.
     seek: Option<i64>,
-    /// Set by a revocation: when what runs is dropped.
+    /// The time at which handlers that still run are dropped; set by a revocation.
     drop_at: Option<Instant>,
-    /// Whether what is being written at that time is waited for.
+    /// True if writes that are under way at that time are awaited.
     awaits_writes: bool,
     /// The last time until which a batch has waited, or waits, for more messages.
     lingered_until_ms: u64,
@@ -353,7 +353,7 @@ where
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let began_ms = self.partition.app.now_ms();
-        // 0 says that nothing is being polled.
+        // 0 would mean that nothing is being polled.
         self.partition.shared.polled_since_ms.store(began_ms.max(1), Ordering::Relaxed);
         let polled = self.poll_a_turn(cx, began_ms);
         self.partition.shared.polled_since_ms.store(0, Ordering::Relaxed);
@@ -387,7 +387,7 @@ where
 
     fn take_inputs(&mut self, cx: &mut Context<'_>) -> bool {
         let mut is_busy = false;
-        // What is in the backlog comes first; a revocation is heard all the same.
+        // A revocation takes effect at once, even with batches in the backlog.
         while let Poll::Ready(input) = self.partition.inputs.poll_recv(cx) {
             is_busy = true;
             match input {
@@ -417,7 +417,7 @@ where
         }
     }
 
-    /// Returns true if the partition is given up and nothing of it runs.
+    /// Returns true if the partition was revoked and nothing of it runs.
     fn is_done(&mut self) -> bool {
         let Some(drop_at) = self.drop_at else { return false };
         if self.running.is_empty() && self.writing.is_empty() {
@@ -430,11 +430,11 @@ where
         !(self.awaits_writes && self.writes.are_under_way())
     }
 
-    /// The time of handlers is over: nothing of them goes on, and nothing more is given to the sink.
+    /// Drops the handlers, whose time is over, and gives nothing more to the sink.
     fn drop_what_runs(&mut self) {
         if self.writes.end() {
             tracing::warn!(
-                "{}: {} handlers and {} writes are dropped, as the partition is given up and their time is over",
+                "{}: {} handlers and {} writes are dropped, as the partition is revoked and their time is over",
                 self.partition.shared.partition,
                 self.running.len(),
                 self.writing.len()
@@ -495,7 +495,7 @@ where
         now_ms
     }
 
-    /// Finishes those that have succeeded and ask for nothing more, under one lock; the others are put aside.
+    /// Finishes those that have succeeded and ask for nothing more, under one lock; the others go to `remarkable`.
     fn finish_plain(&mut self, now_ms: u64) {
         let (shared, route) = (&self.partition.shared, &self.partition.route);
         let mut progress = shared.progress.lock();
@@ -520,7 +520,7 @@ where
         }
     }
 
-    /// An attempt has succeeded that is a batch, or asks for something.
+    /// Handles the success of an attempt that is a batch, or asks for something.
     fn succeeded(&mut self, slot: u16, asked: Asked, now_ms: u64) {
         self.partition.route.judge.lock().succeeded();
         if let Some(pause) = asked.pause {
@@ -537,14 +537,14 @@ where
         self.writing.push(write_outputs(sink, writes, slot, outputs));
     }
 
-    /// The message in a slot is not its handler's any more.
+    /// Notes that the handler of a message has ended, and its records are being written.
     fn await_write(&self, slot: u16) {
         if let Some(window) = &mut self.partition.shared.progress.lock().window {
             window.await_write(slot);
         }
     }
 
-    /// What a message sends belongs to the trace that it belongs to, unless the handler has said another.
+    /// Adds the trace of a message to the records that it sends, unless the handler has set another.
     fn traced(&self, slot: u16, mut records: Vec<Record>) -> Outputs {
         let mut traced = Vec::new();
         // A batch is of many traces.
@@ -600,7 +600,7 @@ where
         }
     }
 
-    /// What of a batch was not marked runs again, each message alone.
+    /// Runs the messages of a failed batch again that were not marked, each alone.
     fn batch_failed(&mut self, slot: u16, failure: &Failure, now_ms: u64) {
         if failure.class == FaultClass::Stop {
             return self.stop(slot, failure);
@@ -643,7 +643,7 @@ where
         let one = self.messages.get(slot);
         self.partition.route.metrics.letters.add(1);
         let first_failed_ms = one.first_failed_wall_ms;
-        // The judge does not count what no attempt would have helped.
+        // The judge does not count a failure that no other attempt would change.
         let deliveries = one.tries.failures + u32::from(failure.class == FaultClass::Poison);
         let letter = writing::letter_of(&self.partition, &received, failure, deliveries, first_failed_ms);
         self.copy_waiting(slot);
@@ -681,7 +681,7 @@ where
         is_busy
     }
 
-    /// After a seek, or where the log begins anew: the window starts over when nothing runs any more.
+    /// Starts the window over at another offset, after a seek or where the log starts again, once nothing runs any more.
     fn go_elsewhere(&mut self) -> bool {
         let Some(offset) = self.seek.filter(|_| self.running.is_empty() && self.writing.is_empty()) else {
             return false;
@@ -704,7 +704,7 @@ where
     fn take_in(&mut self, now_ms: &mut u64) -> bool {
         let (began_ms, mut taken, mut is_busy) = (*now_ms, 0, false);
         while taken < STEPS_MAX && *now_ms <= began_ms + TURN_MS {
-            let mut count = self.run_at_once(now_ms);
+            let mut count = self.run_inline(now_ms);
             is_busy |= count > 0;
             if count == 0 {
                 let max = if self.group_size.is_some() { 1 } else { STEPS_MAX - taken };
@@ -726,9 +726,9 @@ where
         }
         let slice = self.dispatch.together.map(|_| 0);
         let admitted = self.backlog.admit(&self.partition, &mut self.messages, slice, now_ms, max);
-        if let Some(begins) = admitted.begins_anew {
+        if let Some(begins) = admitted.begins_again_at {
             tracing::warn!(
-                "{}: the log goes on at offset {begins}, before what was read; the topic may have been created anew, or its \
+                "{}: the log continues at offset {begins}, before what was read; the topic may have been deleted and created, or its \
                  log was cut. All from there on is handled",
                 self.partition.shared.partition
             );
@@ -737,7 +737,7 @@ where
         admitted
     }
 
-    /// Starts what may run. What is done at once makes room for others of the same round.
+    /// Starts attempts that may run. Attempts that are done inline leave their capacity to others of the same round.
     fn start(&mut self, now_ms: u64) -> bool {
         let mut started = 0;
         while started < STEPS_MAX && self.may_start(now_ms) && self.take_ready(now_ms, STEPS_MAX - started) {
@@ -754,16 +754,16 @@ where
         !(is_quiet || is_over || now_ms < self.paused_until_ms || self.lingers(now_ms))
     }
 
-    /// Takes those that may run out of the window, as many as have room; false if there are none.
+    /// Takes those that may run out of the window, as many as `running` has capacity for. Returns false if there are none.
     fn take_ready(&mut self, now_ms: u64, max: usize) -> bool {
         self.starting.clear();
-        let room = self.running.room();
+        let capacity = self.running.free_capacity();
         let mut progress = self.partition.shared.progress.lock();
         let Some(window) = &mut progress.window else { return false };
         window.tick(now_ms);
         match self.dispatch.together {
-            None => self.starting.extend(std::iter::from_fn(|| window.start()).take(room.min(max))),
-            Some((max, _)) if room > 0 => drop(window.start_batch(max, &mut self.starting)),
+            None => self.starting.extend(std::iter::from_fn(|| window.start()).take(capacity.min(max))),
+            Some((max, _)) if capacity > 0 => drop(window.start_batch(max, &mut self.starting)),
             Some(_) => {}
         }
         !self.starting.is_empty()
@@ -818,7 +818,7 @@ where
 
     /// Sets the timer; ready if its time has come already.
     fn wait(&mut self, cx: &mut Context<'_>, now_ms: u64) -> Poll<()> {
-        // What is due while the application is quiet waits for its end, of which an input tells.
+        // While the application is quiet no due time counts; an input tells this task when that ends.
         let is_quiet = self.partition.app.is_quiet.load(Ordering::Relaxed);
         let due_ms = self.partition.shared.progress.lock().window.as_ref().and_then(Window::next_due_ms);
         let due_ms = due_ms.filter(|_| !is_quiet);
@@ -829,7 +829,7 @@ where
         let in_ms = nearest.map_or(FAR, |at| Duration::from_millis(at.saturating_sub(now_ms)).min(FAR));
         let rests_until_ms = self.paused_until_ms.max(self.lingered_until_ms).max(self.looked_ms);
         self.partition.shared.rests_until_ms.store(rests_until_ms, Ordering::Relaxed);
-        // What is still being written after that wakes this task.
+        // A write that is still under way wakes this task by itself.
         let drop_at = self.drop_at.filter(|_| !self.writes.have_ended());
         let at = drop_at.map_or(Instant::now() + in_ms, |drop_at| drop_at.min(Instant::now() + in_ms));
         self.timer.as_mut().reset(at);
@@ -837,7 +837,7 @@ where
     }
 }
 
-/// A handler has put another attempt's context in place of its own: what it asked for is not known.
+/// The failure of a handler that has put another attempt's context in place of its own: its requests are unknown.
 fn exchanged() -> Failure {
     let fault = Fault::failed("the handler has exchanged its context for that of another attempt");
     Failure::new(Stage::Handle, &fault)

@@ -1,4 +1,4 @@
-//! What the signals of the system mean to an application.
+//! Signals of the system, and their effect on an application.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::app::{Stop, change};
 use crate::error::{Error, Result};
 use crate::status::Status;
 
-/// What a process that was interrupted twice ends with.
+/// Exit code of a process that was interrupted twice.
 const INTERRUPTED: i32 = 2;
 
 /// The signals that an application heeds.
@@ -47,7 +47,7 @@ impl Signals {
                     continue;
                 }
                 _ = self.quiet.recv() => {
-                    tracing::info!("quiet: nothing more is started until SIGCONT; what runs goes on");
+                    tracing::info!("quiet: nothing more is started until SIGCONT; handlers that run continue");
                     change(stop, Stop::Quiet);
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! How an application is: for `/live`, `/ready`, `/metrics`, and who has started it.
+//! The status of an application: for `/live`, `/ready`, `/metrics`, and the program that has started it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::route::RouteState;
 use crate::runner::{Progress, Shared};
 use crate::window::Window;
 
-/// Where in its life an application is.
+/// The state of an application in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// It is not in its group yet.
@@ -30,7 +30,7 @@ pub enum State {
     Stopped,
 }
 
-/// How an application is.
+/// The status of an application.
 pub struct Status {
     app: Arc<AppState>,
     routes: Vec<Arc<RouteState>>,
@@ -48,7 +48,7 @@ pub(crate) struct Away {
 }
 
 impl Away {
-    /// No broker has answered at some addresses for so long.
+    /// Brokers at some addresses, of which none has answered for so long.
     pub(crate) fn new(time: Duration, unready_after: Duration, named: &str, reason: &str) -> Away {
         let now = Instant::now();
         Away {
@@ -132,7 +132,7 @@ impl Status {
         metrics.chain(windows).fold(now.rebalances << 48, u64::wrapping_add)
     }
 
-    /// Where in its life it is.
+    /// Returns its state.
     pub fn state(&self) -> State {
         self.now.lock().state
     }
@@ -151,7 +151,7 @@ impl Status {
             return Err(format!("no broker has answered for {seconds} s at {}", away.reason));
         }
         match state {
-            // It takes part in its group, and an orchestrator that took it out for that would be in its operator's way.
+            // A quiet application takes part in its group. An orchestrator that took it out of service would be in its operator's way.
             State::Running | State::Quiet => Ok(()),
             State::Starting => Err("the group is being joined: no answer of it has come yet".to_owned()),
             State::Stopping => Err("the application stops".to_owned()),
@@ -159,19 +159,18 @@ impl Status {
         }
     }
 
-    /// Looks whether it makes progress: in no partition has the first unfinished message been running, or been ready to, for longer
-    /// than [`App::stuck_after`](crate::App::stuck_after). One that waits for its next attempt, for the end of a pause, or
-    /// until what it sends or its dead letter is written does not count, nor does any during an outage: a restart would not
-    /// help there.
+    /// Checks that it makes progress: in no partition has the first unfinished message been running, or been ready to, for longer than
+    /// [`App::stuck_after`](crate::App::stuck_after). A message does not count while it waits for its next attempt, for the end of a pause,
+    /// or until its outputs or its dead letter are written. During an outage none counts: a restart would not help.
     ///
     /// # Errors
-    /// Which partition stands still, since when, and at which offset.
+    /// The partition that makes no progress, since when, and at which offset.
     pub fn live(&self) -> Result<(), String> {
         let now_ms = self.app.now_ms();
         let limit_ms = u64::try_from(self.stuck_after.as_millis()).unwrap_or(u64::MAX);
         let is_quiet = self.state() == State::Quiet;
         if is_quiet || self.routes.iter().any(|route| route.judge.lock().outage_since_ms().is_some()) {
-            // A restart would not bring back what is away, and is not wanted by who has asked for quiet.
+            // A restart would not bring back what is away, and an operator who has asked for quiet does not want one.
             return Ok(());
         }
         for shared in &self.now.lock().partitions {
@@ -181,12 +180,12 @@ impl Status {
             let still_ms = now_ms.saturating_sub(expected_ms(shared, &progress, window));
             if still_ms > limit_ms {
                 return Err(format!(
-                    "{} stands still at offset {} for {} s: {} messages are unfinished, {} of them run",
+                    "{} makes no progress at offset {} for {} s: {} messages are unfinished, {} of them run",
                     shared.partition,
                     window.frontier(),
                     still_ms / 1_000,
                     unfinished,
-                    window.running() + shared.at_once().min(1)
+                    window.running() + shared.inline().min(1)
                 ));
             }
         }
@@ -213,7 +212,7 @@ impl Status {
                     shared.partition,
                     window.frontier(),
                     unfinished(shared, &progress),
-                    window.running() + shared.at_once().min(1)
+                    window.running() + shared.inline().min(1)
                 );
             }
         }
@@ -238,13 +237,13 @@ impl Status {
         out.into_text()
     }
 
-    /// How far each partition is.
+    /// Writes the progress of each partition.
     fn partitions(&self, out: &mut Exposition) {
         let partitions = self.now.lock().partitions.clone();
         let mut gauge = |name: &str, help: &str, value: &dyn Fn(&Shared) -> Option<u64>| {
             out.describe(name, Kind::Gauge, help);
             for shared in &partitions {
-                // Nothing is said where nothing is known.
+                // A partition without a known value is left out.
                 let Some(value) = value(shared) else { continue };
                 let partition = shared.partition.partition.to_string();
                 let labels = [("topic", &*shared.partition.topic), ("partition", partition.as_str())];
@@ -271,7 +270,7 @@ impl Status {
         );
     }
 
-    /// How long attempts took, by route.
+    /// Writes the durations of attempts, by route.
     fn durations(&self, out: &mut Exposition) {
         let name = "mainstem_flow_handler_seconds";
         out.describe(name, Kind::Histogram, "How long attempts took, to the millisecond.");
@@ -327,7 +326,7 @@ impl Status {
     }
 }
 
-/// Since when a handler of the first unfinished message could have ended; in the future while it waits for something.
+/// Returns the time since which the first unfinished message could have been finished; in the future while it waits for something.
 fn expected_ms(shared: &Shared, progress: &Progress, window: &Window) -> u64 {
     let expected_ms = progress.moved_ms.max(window.frontier_due_ms().unwrap_or(0));
     expected_ms.max(shared.rests_until_ms.load(Ordering::Relaxed))
@@ -335,7 +334,7 @@ fn expected_ms(shared: &Shared, progress: &Progress, window: &Window) -> u64 {
 
 /// Messages of a partition that have arrived and are not finished.
 fn unfinished(shared: &Shared, progress: &Progress) -> usize {
-    progress.window.as_ref().map_or(0, Window::unfinished) + shared.at_once()
+    progress.window.as_ref().map_or(0, Window::unfinished) + shared.inline()
 }
 
 impl std::fmt::Debug for Status {

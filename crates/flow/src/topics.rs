@@ -1,7 +1,7 @@
 //! The topics that an application declares, and what the brokers have instead.
 //!
-//! A plan is made by comparison alone; carrying it out deletes nothing, and adds partitions to a topic only if that was asked
-//! for: a key's next messages would go to another partition than its last ones.
+//! A plan is made by comparison alone. Carrying it out deletes nothing. It adds partitions to a topic only if that was asked for: a key's
+//! next messages would go to another partition than its last ones.
 
 use std::fmt;
 
@@ -18,9 +18,9 @@ pub enum TopicChange {
     AddPartitions {
         /// The topic's name.
         topic: String,
-        /// How many it has.
+        /// The number that it has.
         from: i32,
-        /// How many are declared.
+        /// The number that is declared.
         to: i32,
     },
     /// A setting has another value.
@@ -34,11 +34,11 @@ pub enum TopicChange {
         /// The value that is declared.
         to: String,
     },
-    /// What no plan brings about: fewer partitions, or another number of copies.
+    /// A difference that no plan can remove: fewer partitions, or another number of copies.
     Impossible {
         /// The topic's name.
         topic: String,
-        /// What differs.
+        /// The difference, and what to do about it.
         reason: String,
     },
 }
@@ -65,7 +65,7 @@ impl fmt::Display for TopicChange {
     }
 }
 
-/// What a topic is at the brokers.
+/// The state of a topic at the brokers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) partitions: i32,
@@ -73,7 +73,7 @@ pub(crate) struct Found {
     pub(crate) configs: Vec<ConfigEntry>,
 }
 
-/// How what was found differs from a declared topic.
+/// Compares the state of a topic with its declaration. Returns the differences.
 pub(crate) fn differences(declared: &NewTopic, found: Option<&Found>) -> Vec<TopicChange> {
     let Some(found) = found else { return vec![TopicChange::Create(declared.clone())] };
     let topic = || declared.name.to_string();
@@ -105,7 +105,7 @@ pub(crate) fn differences(declared: &NewTopic, found: Option<&Found>) -> Vec<Top
     changes
 }
 
-/// How the brokers differ from what an application declares, and the way to change that.
+/// The differences between the brokers and what an application declares, and the way to remove them.
 #[derive(Debug)]
 pub struct TopicPlan {
     admin: Admin,
@@ -122,13 +122,13 @@ impl TopicPlan {
         Ok(TopicPlan { admin, changes })
     }
 
-    /// What differs, topic by topic as they were declared.
+    /// The differences, topic by topic in the order of declaration.
     pub fn changes(&self) -> &[TopicChange] {
         &self.changes
     }
 
-    /// Creates topics, changes settings, and adds partitions if `add_partitions` says so. Nothing is deleted. What is
-    /// impossible or was not asked for is left, and returned.
+    /// Creates topics, changes settings, and adds partitions if `add_partitions` says so. Nothing is deleted. Changes that are impossible,
+    /// or were not asked for, are left and returned.
     ///
     /// # Errors
     /// What the cluster refuses; what came before it is done.
@@ -174,14 +174,14 @@ pub(crate) fn check(declared: &[NewTopic]) -> Result {
     Ok(())
 }
 
-/// How far a group is behind the end of a partition.
+/// The lag of a group in a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionLag {
     /// The partition.
     pub partition: TopicPartition,
-    /// Where the group goes on; none: it has committed nothing.
+    /// The committed offset; none if the group has committed nothing.
     pub committed: Option<i64>,
-    /// Where the partition ends for readers.
+    /// The end of the partition for readers.
     pub end: i64,
 }
 
@@ -192,7 +192,7 @@ impl PartitionLag {
     }
 }
 
-/// The lag of a group in all partitions of some topics; of those that do not exist nothing is said.
+/// The lag of a group in all partitions of some topics. Topics that do not exist are left out.
 pub(crate) async fn lag(admin: &Admin, group: &str, topics: &[String]) -> Result<Vec<PartitionLag>> {
     let committed = admin.group_offsets(group).await?;
     let mut partitions: Vec<_> = committed.keys().cloned().collect();

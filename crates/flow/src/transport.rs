@@ -1,4 +1,4 @@
-//! What brings messages and takes records: the seam between handlers and brokers.
+//! The transport of messages and records: the seam between handlers and brokers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -9,46 +9,46 @@ use mainstem_client::{CommittedOffset, Error, FetchedBatch, Record, TopicPartiti
 /// A future that is owned.
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What happens to the partitions of an application.
+/// An event of an application's partitions.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// They are this process's now; each with what was committed.
+    /// Partitions are this process's now; each with its committed offset.
     Assigned(BTreeMap<TopicPartition, Option<CommittedOffset>>),
-    /// Records of one.
+    /// Records of one partition.
     Batch(FetchedBatch),
-    /// They have to be given up; the number is for [`Source::finish_revocation`].
+    /// Partitions are being revoked; the number is for [`Source::finish_revocation`].
     Revoking(u64, BTreeSet<TopicPartition>),
-    /// They are others' already, or begin anew elsewhere; and why, in words.
+    /// Partitions are others' already, or start again at another offset; and why, in words.
     Lost(BTreeSet<TopicPartition>, &'static str),
 }
 
-/// What brings messages. The futures of `next` are dropped at will and lose nothing.
+/// A source of messages. The futures of `next` may be dropped at any time and lose nothing.
 pub(crate) trait Source: Send + 'static {
-    /// What happens next.
+    /// Returns the next event.
     fn next(&mut self) -> impl Future<Output = crate::Result<Event>> + Send;
-    /// Brings nothing more of a partition, and forgets nothing.
+    /// Brings no more records of a partition until it is released, and loses none.
     fn hold(&mut self, partition: &TopicPartition);
-    /// Goes on with it.
+    /// Brings records of a held partition again.
     fn release(&mut self, partition: &TopicPartition);
-    /// Where the log of a partition ends, as far as that is known.
+    /// Returns the end of the log of a partition, as far as that is known.
     fn end(&self, partition: &TopicPartition) -> Option<i64>;
-    /// Goes on elsewhere in it.
+    /// Continues at another offset of a partition.
     fn seek(&mut self, partition: &TopicPartition, offset: i64);
     /// Returns true if it is in its group, also without a partition. One that is given partitions need not say so.
     fn is_member(&self) -> bool {
         false
     }
-    /// What commits positions.
+    /// Returns the committer of positions.
     fn committer(&self) -> Arc<dyn Commit>;
-    /// The partitions of a revocation are given up.
+    /// Ends a revocation: this process does nothing more with its partitions.
     fn finish_revocation(&mut self, number: u64);
     /// Leaves the group.
     fn leave(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Keeps positions.
+/// Stores positions.
 pub(crate) trait Commit: Send + Sync {
-    /// Commits positions, with all retries. Returns the partitions that are left out as they are not there any more: their topic was
+    /// Commits positions, with all retries. Returns the partitions that are left out as they do not exist any more: their topic was
     /// deleted, or is another one of the same name.
     fn commit(
         &self,
@@ -60,10 +60,10 @@ pub(crate) trait Commit: Send + Sync {
 pub(crate) trait Sink: Send + Sync {
     /// Writes records, those of one partition in their order; done when all are acknowledged.
     fn write(&self, records: Vec<Record>) -> BoxFuture<'static, Result<(), Error>>;
-    /// Ends it: what is not written yet fails, and what comes is refused.
+    /// Closes it: records that are not written yet fail, and later ones are refused.
     fn close(&self) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
-    /// How many partitions a topic of dead letters has; it is created as wide as its source if it is not there.
+    /// Returns the number of partitions of a topic of dead letters. A missing one is created with as many as its source.
     fn letter_partitions(&self, letters: String, source: Arc<str>) -> BoxFuture<'static, Result<i32, Error>>;
 }

@@ -10,7 +10,7 @@ use mainstem_client::TopicPartition;
 
 use crate::status::Status;
 
-/// How often it looks.
+/// Interval between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The thread; it ends when this is dropped.
@@ -20,7 +20,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Looks after an application. A system that refuses a thread has it go on without.
+    /// Starts the watch over an application. If the system refuses a thread, the application runs without it.
     pub(crate) fn start(status: Arc<Status>) -> Watch {
         let is_over = Arc::new(AtomicBool::new(false));
         let ends = is_over.clone();
@@ -49,7 +49,7 @@ fn watch(status: &Status, is_over: &AtomicBool) {
         thread::park_timeout(LOOK_EVERY);
         let blocked = status.blocked();
         for (partition, since_ms, blocked_ms) in &blocked {
-            // Once for each time; those that come back, their tasks name.
+            // Once for each time. Handlers that return are logged by their partition's task.
             if named.get(partition) != Some(since_ms) {
                 tracing::warn!(
                     "a handler blocks its thread in partition {partition} for {blocked_ms} ms now; let it await, or give such \

@@ -17,13 +17,13 @@
 //! offsets    40  41  42  43  44  45  46 │ 47
 //!            ▲   finished    ▲   fin.   │ next: not admitted yet
 //!            frontier        unfinished
-//! commit: go on at 40; finished behind it: 41..44, 45..47
+//! commit: resume at 40; finished behind it: 41..44, 45..47
 //! ```
 //!
-//! A message whose handler is done when it is polled first needs no slot: it is passed, with all others since the last one that
-//! has a slot ([`Window::may_run_at_once`]).
+//! A message whose handler is done when it is polled first needs no slot: it is passed, with all others since the last one that has a slot
+//! ([`Window::may_run_inline`]).
 //!
-//! What it promises is [`Window::check`], and what its model in the tests compares after every step:
+//! It promises the following. [`Window::check`] asserts it, and the model in the tests compares it after every step:
 //!
 //! 1. The position is the first unfinished offset, and never goes back.
 //! 2. One message of a slice runs at a time, by offset, retries included. One that waits holds up no other slice.
@@ -75,7 +75,7 @@ impl Default for Limits {
     }
 }
 
-/// What [`Window::admit`] has done.
+/// The result of [`Window::admit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admitted {
     /// It is unfinished, and has this slot until it is finished.
@@ -91,7 +91,7 @@ pub enum Admitted {
 ///
 /// let mut window = Window::new(40, [], Limits::default());
 /// for (offset, key) in [(40, "a"), (41, "b"), (42, "a")] {
-///     assert!(window.has_room(offset, 100));
+///     assert!(window.fits(offset, 100));
 ///     window.admit(offset, slice_of(Some(key.as_bytes()), offset), 100);
 /// }
 /// let (first, second) = (window.start().unwrap(), window.start().unwrap());
@@ -112,9 +112,9 @@ pub struct Window {
     delayed: BinaryHeap<Reverse<(u64, i64, u16)>>,
     running: usize,
     bytes: u64,
-    /// Behind all that was admitted, or is finished without that.
+    /// The offset behind all that was admitted, or finished without that.
     next: i64,
-    /// Behind all that has arrived.
+    /// The offset behind all that has arrived.
     arrived: i64,
     /// Finished before this assignment, and not reached by `next` yet.
     restored: VecDeque<Range<i64>>,
@@ -172,9 +172,9 @@ impl Window {
         window
     }
 
-    /// Returns false if the partition has to be held before a message of this size: something has to be finished first.
+    /// Returns false if a message of this size has to wait, and its partition to be held: something has to be finished first.
     #[inline]
-    pub fn has_room(&self, offset: i64, bytes: u32) -> bool {
+    pub fn fits(&self, offset: i64, bytes: u32) -> bool {
         self.is_finished(offset)
             || self.slots.is_empty()
             || (self.slots.len() < self.limits.messages
@@ -188,13 +188,13 @@ impl Window {
     ///
     /// `slice` is asked only where there are unfinished messages.
     #[inline]
-    pub fn may_run_at_once(&self, offset: i64, bytes: u32, slice: impl FnOnce() -> u16) -> bool {
+    pub fn may_run_inline(&self, offset: i64, bytes: u32, slice: impl FnOnce() -> u16) -> bool {
         if self.is_revoked || offset < self.arrived.max(self.next) || !self.restored.is_empty() {
             return false;
         }
         self.slots.is_empty()
             || (self.ready.is_empty()
-                && self.has_room(offset, bytes)
+                && self.fits(offset, bytes)
                 && self.chains[usize::from(slice())].first == NONE)
     }
 
@@ -210,14 +210,14 @@ impl Window {
         offset < self.next || near.last().is_some_and(|range| range.contains(&offset))
     }
 
-    /// Takes a message that has arrived. Offsets may be left out: what is not there is finished.
+    /// Takes a message that has arrived. Offsets may be left out: those without a message are finished.
     ///
     /// # Panics
-    /// If there is no room for it, offsets go back, or the partition was revoked.
+    /// If it does not fit, offsets go back, or the partition was revoked.
     pub fn admit(&mut self, offset: i64, slice: u16, bytes: u32) -> Admitted {
         assert!(!self.is_revoked, "offset {offset} is admitted to a partition that was revoked");
         assert!(offset >= self.arrived, "offset {offset} arrives behind {}", self.arrived);
-        assert!(self.has_room(offset, bytes), "there is no room for offset {offset}: {self:?}");
+        assert!(self.fits(offset, bytes), "offset {offset} does not fit into the window: {self:?}");
         self.arrived = offset + 1;
         if self.is_finished(offset) {
             self.pass(offset + 1);
@@ -237,14 +237,14 @@ impl Window {
         Admitted::Slot(slot)
     }
 
-    /// All before `offset` that was not admitted is finished: it was filtered out, or there is nothing for readers in it.
+    /// Marks all before `offset` that was not admitted as finished: it was filtered out, or has nothing for readers.
     pub fn pass(&mut self, offset: i64) {
         self.arrived = self.arrived.max(offset);
         self.next = self.next.max(offset);
         self.pass_restored();
     }
 
-    /// What is restored and adjoins or precedes `next` is passed.
+    /// Passes restored ranges that adjoin or precede `next`.
     fn pass_restored(&mut self) {
         while let Some(range) = self.restored.front().filter(|range| range.start <= self.next) {
             self.next = self.next.max(range.end);
@@ -257,8 +257,8 @@ impl Window {
         !self.restored.is_empty() || self.next > self.arrived
     }
 
-    /// Forgets what was said to be finished and has not arrived: the messages there are others. What has adjoined them is
-    /// the first unfinished offset again.
+    /// Forgets restored ranges of which no message has arrived: the messages there are others. Ranges that adjoin the frontier are
+    /// forgotten as well, and their first offset is the first unfinished one again.
     pub fn void_restored(&mut self) {
         self.restored.clear();
         self.next = self.arrived;
@@ -402,7 +402,7 @@ impl Window {
         self.delayed.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Nothing is admitted or started any more. What is running is waited for, or stopped; both are done when
+    /// Nothing is admitted or started any more. Running messages are awaited, or stopped; in both cases all is done when
     /// [`Window::running`] is 0.
     pub fn revoke(&mut self) {
         self.is_revoked = true;
@@ -413,24 +413,24 @@ impl Window {
     /// # Panics
     /// If it is not running, or the partition was not revoked.
     pub fn abandon(&mut self, slot: u16) {
-        assert!(self.is_revoked, "slot {slot} is abandoned in a partition that goes on");
+        assert!(self.is_revoked, "slot {slot} is abandoned in a partition that was not revoked");
         self.stop(slot);
         self.slots.get_mut(slot).state = State::Queued;
     }
 
-    /// The first unfinished offset: where to go on after a crash, but for what [`Window::finished`] says.
+    /// Returns the first unfinished offset, at which to resume after a crash; [`Window::finished`] has what to skip.
     #[inline]
     pub fn frontier(&self) -> i64 {
         self.slots.first().map_or(self.next, |first| first.offset)
     }
 
-    /// When the present or next attempt of the first unfinished message was due, in the driver's milliseconds: 0 for a first
-    /// attempt, and `u64::MAX` while something else than an attempt is waited for. None if all is finished.
+    /// Returns the time when the present or next attempt of the first unfinished message was due, in the driver's milliseconds; none if all
+    /// is finished. It is 0 for a first attempt, and `u64::MAX` while the message waits for something else than an attempt.
     pub fn frontier_due_ms(&self) -> Option<u64> {
         self.slots.first().map(|first| first.not_before_ms)
     }
 
-    /// The attempt of a running message has ended, and what it sends, or its dead letter, is being written:
+    /// Notes that the attempt of a running message has ended, and that its outputs or its dead letter are being written.
     /// [`Window::frontier_due_ms`] expects nothing of it until it is finished or runs again.
     ///
     /// # Panics
@@ -475,7 +475,7 @@ impl Window {
         self.arrived - self.frontier() > LONG_BEFORE
     }
 
-    /// Behind all that has arrived: a message before it cannot be admitted.
+    /// Returns the offset behind all that has arrived: a message before it cannot be admitted.
     pub fn arrived(&self) -> i64 {
         self.arrived
     }
@@ -485,17 +485,17 @@ impl Window {
         self.slots.get(slot).offset
     }
 
-    /// How many messages are unfinished.
+    /// Returns the number of unfinished messages.
     pub fn unfinished(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many messages are running.
+    /// Returns the number of running messages.
     pub fn running(&self) -> usize {
         self.running
     }
 
-    /// How many messages may start now.
+    /// Returns the number of messages that may start now.
     pub fn ready(&self) -> usize {
         self.ready.len()
     }

@@ -1,4 +1,4 @@
-//! What handling takes: nothing is allocated for a message that succeeds and sends nothing.
+//! Allocations of handling: nothing is allocated for a message that succeeds and sends nothing.
 #![allow(unsafe_code, clippy::unwrap_used, reason = "an allocator that counts is unsafe to write")]
 
 #[path = "it/support/mod.rs"]
@@ -45,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What has to be allocated for a batch of so many messages, once others were handled.
+/// Returns the number of allocations for a batch of so many messages, after others were handled.
 fn allocated_for(partition: &mut TestPartition, messages: i64) -> u64 {
     let batch = batch(partition.position(), messages);
     let before = OWN.get();
@@ -66,9 +66,9 @@ fn batch(base_offset: i64, messages: i64) -> FetchedBatch {
 #[test]
 fn a_batch_is_what_is_allocated_for_and_not_its_messages() {
     let _turn = TURN.blocking_lock();
-    let at_once = Route::topic("lines", |_: Msg<Raw>| std::future::ready(()));
+    let ready = Route::topic("lines", |_: Msg<Raw>| std::future::ready(()));
     let waits = Route::topic("lines", |_: Msg<Raw>| async { tokio::task::yield_now().await });
-    for (name, route) in [("done at once", at_once), ("waits", waits)] {
+    for (name, route) in [("done at once", ready), ("waits", waits)] {
         let mut partition = TestPartition::new(route).unwrap();
         for _ in 0..4 {
             allocated_for(&mut partition, 2_000);

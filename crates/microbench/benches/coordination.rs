@@ -1,4 +1,4 @@
-//! What the group coordinator does all day: heartbeats of both protocols, and commits of offsets.
+//! The group coordinator's most frequent requests: heartbeats of both protocols, and commits of offsets.
 
 #![allow(clippy::unwrap_used, reason = "a bench may panic")]
 
@@ -37,7 +37,7 @@ struct Group {
 }
 
 impl Group {
-    /// A group whose one member has joined as `join` does it, which gives its id and its generation or epoch.
+    /// Makes a group with one member. `join` makes it a member and returns its id and its generation or epoch.
     fn joined(join: fn(&mut GroupCoordinator) -> (String, i32)) -> Group {
         let config = GroupConfig {
             offsets_topic_num_partitions: 1,
@@ -76,7 +76,7 @@ impl Group {
         consumer_beat(&mut self.coordinator, request).1
     }
 
-    /// The next offset of each partition.
+    /// Commits the next offset of each partition.
     fn commit(&mut self) -> usize {
         self.offset += 1;
         let partition = |partition_index| OffsetCommitRequestPartition {
@@ -103,7 +103,7 @@ impl Group {
     }
 }
 
-/// Serves a request to its answer; what is to be written is written at once.
+/// Serves a request until it is answered. Appends that the coordinator asks for complete at once.
 fn serve(coordinator: &mut GroupCoordinator, api_version: i16, request: Request<'_>) -> Reply {
     let context = RequestContext {
         api_version,
@@ -143,7 +143,7 @@ fn classic_member(coordinator: &mut GroupCoordinator) -> (String, i32) {
         protocols: vec![protocol],
         ..Default::default()
     };
-    // Before version 4 a new member need not come back with the id that it was given.
+    // Before version 4 a new member is accepted without an id: it need not send JoinGroup a second time.
     let Reply::JoinGroup(joined) =
         serve(coordinator, 3, Request::JoinGroup { request: join, random: [1; 16] })
     else {
@@ -179,7 +179,7 @@ fn consumer_member(coordinator: &mut GroupCoordinator) -> (String, i32) {
     consumer_beat(coordinator, join)
 }
 
-/// A heartbeat of the new protocol (KIP-848): the member's id and epoch from then on.
+/// Sends a heartbeat of the new protocol (KIP-848). Returns the member's id and epoch from then on.
 fn consumer_beat(
     coordinator: &mut GroupCoordinator,
     request: ConsumerGroupHeartbeatRequest<'_>,

@@ -1,4 +1,4 @@
-//! What a message costs between the batch that it comes in and the position behind it, with a handler that does nothing.
+//! Cost of a message from the batch that contains it to the position behind it, with a handler that does nothing.
 
 #![allow(clippy::unwrap_used, reason = "a bench may panic")]
 
@@ -20,12 +20,12 @@ fn main() {
     let mut suite = Suite::from_args("flow");
     let case = |name| Case { name, calls: CALLS };
     suite.measure(case("dispatch_512x100"), || input(Route::topic("lines", |_: Msg<Raw>| async {})), handle);
-    // Each has a place in the window, a waker, and the room that it waits in.
+    // Each attempt has a slot in the window, a waker, and an allocation for the time that it waits.
     let waits = || input(Route::topic("lines", |_: Msg<Raw>| Once(false)));
     suite.measure(case("dispatch_waiting_512x100"), waits, handle);
 }
 
-/// Is done when it is polled again, which it asks for.
+/// A future that is pending once, wakes itself, and is ready at the next poll.
 struct Once(bool);
 
 impl Future for Once {
@@ -45,7 +45,7 @@ struct Input {
     batches: Vec<FetchedBatch>,
 }
 
-/// A partition that has handled one batch, and further ones.
+/// Returns a partition that has handled one batch, and the batches of all calls.
 fn input(route: Route) -> Input {
     let mut partition = TestPartition::new(route).unwrap();
     partition.handle(batch(0));

@@ -1,5 +1,5 @@
-//! What an append to a log and a read of its tail cost, from a client's batch on. The system calls are timed and not
-//! counted: what the kernel does is no instruction of the process.
+//! Cost of an append to a log, from the client's batch on, and of a read of its tail. The system calls are timed and not counted: callgrind
+//! sees no instruction of the kernel.
 
 #![allow(clippy::unwrap_used, reason = "a bench may panic")]
 
@@ -34,7 +34,7 @@ fn main() {
     suite.measure(Case { name: "read_tail_1024", calls: 2_000 }, input, Appending::read_tail);
 }
 
-/// A log in a directory of its own, and what is appended to it.
+/// A log in a directory of its own, and the batch that is appended to it.
 struct Appending {
     log: Log,
     batch: Vec<u8>,

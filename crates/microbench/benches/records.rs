@@ -1,4 +1,4 @@
-//! What a produced batch costs before it is written: its checksum, and the one walk.
+//! Cost of a produced batch before it is written: its checksum, and the validation in one pass.
 
 #![allow(clippy::unwrap_used, reason = "a bench may panic")]
 

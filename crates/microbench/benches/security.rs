@@ -1,4 +1,4 @@
-//! What authorisation costs: one question with 10,000 rules on 1,000 principals, and with all of them on one.
+//! Cost of an authorisation: one question with 10,000 rules on 1,000 principals, and with all of them on one.
 
 #![allow(clippy::unwrap_used, reason = "a bench may panic")]
 
@@ -11,7 +11,7 @@ use mainstem_wire::Uuid;
 
 const RULES: u128 = 10_000;
 
-/// So that the same names collide in each run.
+/// A fixed seed, with which the same names collide in each run.
 const HASH_SEED: u64 = 1;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! What the codec does for a produce and for a fetch, in the versions that Kafka 4.3's own clients send.
+//! Cost of the codec for a produce and for a fetch, in the versions that the clients of Kafka 4.3 send.
 
 #![allow(clippy::unwrap_used, reason = "a bench may panic")]
 

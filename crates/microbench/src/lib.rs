@@ -1,8 +1,8 @@
-//! How benchmark cases are measured: `cargo bench` times them by criterion, `cargo xtask counts` counts their instructions.
+//! Measurement of benchmark cases: `cargo bench` times them by criterion, `cargo xtask counts` counts their instructions.
 //!
-//! A crate has one bench here, `benches/CRATE.rs`, whose `main` hands its cases to [`Suite::measure`]. The program does what
-//! its arguments say: nothing (or what `cargo bench` passes on) times all of them, `--list-cases` prints their names,
-//! and `--count NAME` calls one case a fixed number of times, to be run under callgrind.
+//! A crate has one bench here, `benches/CRATE.rs`, whose `main` hands its cases to [`Suite::measure`]. Without arguments, or with those
+//! that `cargo bench` passes on, the program times all cases. `--list-cases` prints their names, and `--count NAME` calls one case a fixed
+//! number of times, to be run under callgrind.
 //!
 //! Architecture invariant: nothing depends on this crate, and but for its benches it depends on nothing of ours.
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 
-/// What criterion takes for a case, beside a second of analysis.
+/// The time that criterion takes to warm a case up and to measure it. Its analysis takes another second.
 const WARM_UP: Duration = Duration::from_millis(500);
 const MEASUREMENT: Duration = Duration::from_secs(2);
 

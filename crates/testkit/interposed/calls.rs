@@ -1,15 +1,15 @@
 //! The file calls of a program, counted and refused by kind, file and number.
 //!
-//! The functions below stand in the place of the C library's, through which `std::fs` and the queue reach files. What concerns a
-//! directory that is watched ([`Watched`]) is counted, and fails where that was asked for; all else goes to the kernel at once. A
-//! program that includes this file has them for all that is linked into it, so that it is no part of the testkit's library:
+//! The functions below replace those of the C library, through which `std::fs` and the queue reach files. A call on a path in a directory
+//! that is watched ([`Watched`]) is counted, and fails if a fault asks for that; any other call goes to the kernel directly. They replace
+//! them in everything that is linked into a program that includes this file, so it is no part of the testkit's library:
 //!
 //! ```text
 //! #[path = "../../testkit/interposed/calls.rs"]
 //! mod calls;
 //! ```
 //!
-//! They call the kernel, of `std::fs` nothing that comes back to them, and hold no lock meanwhile.
+//! They call the kernel themselves, use nothing of `std::fs` that would call them again, and hold no lock during the call.
 #![allow(
     dead_code,
     unsafe_code,
@@ -34,9 +34,9 @@ pub(crate) enum Call {
     Look,
     /// Reading the names in a directory.
     List,
-    /// Opening what has to be there.
+    /// Opening a file that has to exist.
     Open,
-    /// Opening what is made if need be.
+    /// Opening a file that is created if it is missing.
     Create,
     Read,
     Write,
@@ -55,7 +55,7 @@ pub(crate) enum Class {
     Segment,
     /// The offset index and the time index.
     Index,
-    /// Files of a segment that is to come.
+    /// Files of the next segment, made in advance.
     Spare,
     Epochs,
     Metadata,
@@ -108,7 +108,7 @@ struct State {
     seen: Seen,
     sync_takes: Duration,
     /// Files of which a sync has failed, and whether they were written to since.
-    in_doubt: BTreeMap<PathBuf, bool>,
+    failed_syncs: BTreeMap<PathBuf, bool>,
     believed: Vec<PathBuf>,
     synced: BTreeSet<PathBuf>,
 }
@@ -167,9 +167,9 @@ impl Watched {
         self.with(|state| state.counts.clone())
     }
 
-    /// Files of which a sync has failed and a later one was asked for, without anything being written to them in between: what the first
-    /// one has lost, the second says nothing of. Of directories, and of the control file, whose writes are stores to memory, that
-    /// cannot be seen.
+    /// Files of which a sync was asked for again after one had failed, with nothing written in between. Such a success proves nothing: the
+    /// kernel may have dropped what the first sync lost. Directories are left out, and so is the control file: its writes are stores to
+    /// memory, which no call shows.
     pub(crate) fn believed(&self) -> Vec<PathBuf> {
         self.with(|state| state.believed.clone())
     }
@@ -217,11 +217,11 @@ impl State {
             self.seen.refused += 1;
             self.seen.path.get_or_insert_with(|| path.to_owned());
             if call == Call::Sync && !matches!(class, Class::Control | Class::Directory) {
-                self.in_doubt.insert(path.to_owned(), false);
+                self.failed_syncs.insert(path.to_owned(), false);
             }
             return Verdict::Fails(errno);
         }
-        if let Some(is_written) = self.in_doubt.get_mut(path) {
+        if let Some(is_written) = self.failed_syncs.get_mut(path) {
             *is_written |= truncates || call == Call::Write;
             if call == Call::Sync && !*is_written {
                 self.believed.push(path.to_owned());
@@ -305,7 +305,7 @@ fn judge(path: &Path, call: Call, truncates: bool) -> Verdict {
     }
 }
 
-/// Has a call of a path go to the kernel, or not.
+/// Passes a call on a path to the kernel, or refuses it.
 fn by_path(path: *const c_char, call: Call, truncates: bool, go: impl FnOnce() -> c_long) -> c_long {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return go();
@@ -315,7 +315,7 @@ fn by_path(path: *const c_char, call: Call, truncates: bool, go: impl FnOnce() -
     finish(judge(named, call, truncates), go)
 }
 
-/// Has a call of a descriptor go to the kernel, or not.
+/// Passes a call on a descriptor to the kernel, or refuses it.
 fn by_descriptor(fd: c_int, call: Call, go: impl FnOnce() -> c_long) -> c_long {
     if fd < 0 || COUNT.load(Ordering::Relaxed) == 0 {
         return go();
@@ -351,7 +351,8 @@ fn finish(verdict: Verdict, go: impl FnOnce() -> c_long) -> c_long {
     }
 }
 
-/// Asks by a call of the C library that none of the functions below stands for: the standard library's own comes back to them.
+/// Asks for the kind of a file by a system call that none of the functions below replaces. The standard library's own would call them
+/// again.
 fn is_directory(path: &Path) -> bool {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
     // SAFETY: all bytes zero is such a structure, the call writes one, and the string ends with NUL.
@@ -407,7 +408,7 @@ extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     match by_path(path, Call::List, false, || kernel!(SYS_openat, libc::AT_FDCWD, path, flags, 0)) {
         -1 => std::ptr::null_mut(),
-        // SAFETY: it was just opened, and is nobody else's.
+        // SAFETY: it was just opened, and nothing else uses it.
         fd => unsafe { libc::fdopendir(fd as c_int) },
     }
 }

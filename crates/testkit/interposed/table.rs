@@ -1,4 +1,4 @@
-//! The table of what becomes of actions whose calls fail ([`calls`](super::calls)), for a part of docs/faults.md.
+//! The table of the effects of failing file calls ([`calls`](super::calls)) on actions, for a part of docs/faults.md.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::calls::{Fault, Place, Seen};
 
-/// The time in which something has to come.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait for anything in these tests.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Each of the first calls of a kind fails, so many at most.
 const CALLS_MAX: u64 = 3;
 /// Cases at one time: most of them wait for something.
@@ -25,17 +25,17 @@ const FAULTS: [(&str, i32); 4] =
 pub(crate) trait Action: Sync {
     fn name(&self) -> &'static str;
 
-    /// The calls that it makes where none fails.
+    /// The calls that it makes if none fails.
     fn places(&self) -> Vec<Place>;
 
-    /// Does it once, with a fault. Returns its effect, or none if no call was reached that would have failed.
+    /// Does it once, with a fault. Returns its effect, or none if it made no call that would have failed.
     ///
     /// # Panics
-    /// If something that was promised is not so.
+    /// If a promise is broken.
     fn effect(&self, fault: Fault) -> Option<&'static str>;
 }
 
-/// Returns true for a fault that goes on, or is over, when there is space, or a descriptor.
+/// Returns true for a fault that may end by itself: when there is space again, or a descriptor.
 pub(crate) fn is_temporary(fault: Fault) -> bool {
     [libc::ENOSPC, libc::EMFILE].contains(&fault.errno)
 }
@@ -63,7 +63,7 @@ pub(crate) fn table(actions: &'static [impl Action]) -> String {
     drop(ended);
     let (mut found, mut broken, mut left) = (BTreeMap::<_, Effects>::new(), Vec::new(), work.len());
     while left > 0 {
-        match steps.recv_timeout(PATIENCE).expect("each case ends, and no thread fails") {
+        match steps.recv_timeout(TIMEOUT).expect("each case ends, and no thread fails") {
             Step::Case(name) => broken.extend(name),
             Step::Place(number, effects) => {
                 found.entry(number).or_default().extend(effects);

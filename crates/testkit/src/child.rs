@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 /// Names the part that a process is for.
 const PART: &str = "MAINSTEM_TEST_PART";
 
-/// How the process of a part has ended.
+/// The end of the process of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The part returned.
@@ -29,7 +29,7 @@ pub fn part() -> Option<String> {
 
 /// Runs this test again in a process of its own, in which [`part`] returns `part`. `test` is the test's whole path.
 pub fn run(test: &str, part: &str) -> End {
-    // What a process that was aborted leaves of its brokers goes with it.
+    // Removed with the files of brokers that an aborted process left in it.
     let directory = tempfile::tempdir().expect("a directory for temporary files");
     let program = std::env::current_exe().expect("a process knows its program");
     let mut command = Command::new(program);

@@ -1,10 +1,10 @@
-//! Parts of documents that tests write: what a document says is then what was seen.
+//! Parts of documents that tests write from what they observe.
 
 use std::fs;
 use std::path::Path;
 
-/// Compares a part of a document with what a test has seen. The part stands between the lines `<!-- NAME: ... -->` and
-/// `<!-- end of NAME -->`. With `UPDATE_DOCS` in the environment the document is written instead.
+/// Compares a part of a document with what a test has seen. The part is between the lines `<!-- NAME: ... -->` and `<!-- end of NAME -->`.
+/// With `UPDATE_DOCS` in the environment the document is written instead.
 ///
 /// # Panics
 /// If the document has no such part, or says something else.

@@ -1,7 +1,7 @@
 //! JVMs that run Apache Kafka, its clients and its tools, and programs of one source file that use them.
 //!
-//! `cargo xtask test` installs the jars into `target/interop/kafka-VERSION/lib`. Beside that folder it keeps an archive of their
-//! classes (JEP 350), which a JVM maps instead of reading, verifying and linking them: a third to a half of the CPU time of a start.
+//! `cargo xtask test` installs the jars into `target/interop/kafka-VERSION/lib`. Beside that folder it keeps an archive of their classes
+//! (JEP 350). A JVM maps it instead of reading, verifying and linking them, which saves a third to a half of the CPU time of a start.
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use std::process::{self, Command, Stdio};
 
 /// Flags of a JVM that lives for seconds: small, and quick to start.
 const FLAGS: [&str; 3] = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"];
-/// An archive that another JVM has made is not used. A warning of it would stand in what a program prints.
+/// An archive that another JVM has made is not used. The JVM's warning about it would be part of the program's output.
 const WITHOUT_WARNINGS: [&str; 2] = ["-Xlog:disable", "-Xlog:all=error:stderr"];
 
 /// The jars of a release of Apache Kafka, with a JVM to run them.
@@ -50,7 +50,7 @@ impl KafkaJars {
         }
     }
 
-    /// The same for a test, which does nothing without them; that is said.
+    /// Finds the jars for a test, which is skipped without them. A line on stderr says that.
     ///
     /// # Panics
     /// If they are missing and `CI` is `true`, where no test is skipped.
@@ -67,7 +67,7 @@ impl KafkaJars {
         }
     }
 
-    /// The jars of a folder, which need not be there yet.
+    /// The jars of a folder, which need not exist yet.
     pub fn at(folder: PathBuf) -> KafkaJars {
         KafkaJars { folder }
     }

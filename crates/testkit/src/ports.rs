@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// Ports below those that the system gives to connections (32,768 and above on Linux): a client that looks for a dead server can meet
-/// nothing but that server, and no connection takes the place of one that is away.
+/// Ports below those that the system gives to connections (32,768 and above on Linux). So a client that connects to a stopped server
+/// reaches nothing else at its port, and no connection takes the port of a stopped server.
 const PORTS: Range<u16> = 20_000..32_000;
 
 /// Takes a port of this machine on which nothing listens. It stays this process's own until the process ends: a lock on a file of

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// valgrind, and where it leaves what it has counted.
+/// valgrind, and the folder for its counts.
 pub(super) struct Callgrind {
     valgrind: PathBuf,
     /// Also for logs.
@@ -20,7 +20,7 @@ impl Callgrind {
     pub(super) fn find() -> Option<Callgrind> {
         let valgrind = workspace::find_program("valgrind")?;
         let dir = workspace::root().join("target/counts");
-        // Of the run before; what is missing needs no removal.
+        // The files of the last run. If there are none, nothing needs to be removed.
         let _ = fs::remove_dir_all(&dir);
         Some(Callgrind { valgrind, dir })
     }
@@ -39,7 +39,7 @@ impl Callgrind {
         Ok(command)
     }
 
-    /// Where the counts of a name go.
+    /// Returns the file for the counts of a name.
     pub(super) fn out(&self, name: &str) -> PathBuf {
         self.dir.join(format!("{}.callgrind", name.replace('/', "-")))
     }

@@ -1,4 +1,4 @@
-//! The whole broker: what a message costs it from the socket to the log and to the consumer.
+//! The whole broker: its instructions for a message, from the socket to the log and to the consumer.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,11 +17,11 @@ use crate::workspace;
 pub(super) const NAME: &str = "broker/message_1024";
 /// The program that loads it: an example of `mainstem-tests`. Its own instructions are not counted.
 const LOAD: &str = "lockstep";
-/// Messages of two runs: what the second one costs more is what its further messages cost, without start and stop.
+/// Messages of the two runs. The difference of their counts is the cost of the further messages, without start and stop.
 const MESSAGES: [u64; 2] = [500, 2_500];
 /// The broker is fifty times slower than otherwise.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// One event loop, and nothing that time alone makes it do, such as looking for more; Kafka's own way with the disk.
+/// One event loop, and no work that depends on time, such as looking for more; flushes as Kafka does by default.
 const SETTINGS: [&str; 4] = [
     "num.network.threads=1",
     "mainstem.network.idle.poll.us=0",

@@ -1,4 +1,4 @@
-//! What is recorded: a line for each count, and the compiler that made the programs.
+//! The record: a line for each count, and the compiler that made the programs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,12 +8,12 @@ use anyhow::{Context, Result};
 
 use super::Counted;
 
-/// How far the count of a case may be from what is recorded. Runs of the same program do not differ at all; this is for
-/// code that the compiler lays out anew since something else in its crate has changed.
+/// The most by which the count of a case may differ from the record. Runs of the same program do not differ at all. The compiler may lay
+/// out code differently after a change elsewhere in its crate.
 const CASE_PERCENT: f64 = 3.0;
-/// The same for a broker, whose housekeeping goes by the clock: runs differ by up to 2 % on a busy machine.
+/// The same for a broker, whose housekeeping depends on the clock: runs differ by up to 2 % on a busy machine.
 const BROKER_PERCENT: f64 = 5.0;
-/// The same where another compiler made the programs.
+/// The same if another compiler made the programs.
 pub(super) const OTHER_COMPILER_PERCENT: f64 = 25.0;
 
 const HEADER: &str = "\
@@ -29,16 +29,16 @@ pub(super) struct Record {
     pub(super) counts: BTreeMap<String, u64>,
 }
 
-/// What has become of a count, with the change in per cent.
+/// The verdict on a count, with the change in per cent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Verdict {
     Same(f64),
-    /// Less than recorded: no fault, but it should be recorded, or it can be lost again unseen.
+    /// Less than recorded: no fault, but if it is not recorded, the gain can be lost again without notice.
     Less(f64),
     More(f64),
     /// Not recorded.
     New,
-    /// Recorded, and there no more.
+    /// Recorded, and not counted any more.
     Gone,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for Record {
 }
 
 impl Verdict {
-    /// Whether it is more than a note.
+    /// Returns true if it is a failure, and not only a note.
     pub(super) fn is_failure(self) -> bool {
         matches!(self, Verdict::More(_) | Verdict::New | Verdict::Gone)
     }

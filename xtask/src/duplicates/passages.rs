@@ -59,8 +59,8 @@ impl<'s> Passages<'s> {
         apart.filter(|places| places.len() > 1).collect()
     }
 
-    /// Returns the places whose window does not overlap the one before it: a passage that repeats itself, such as a row of zeros, has
-    /// equal windows at many places, and counts at the first of them.
+    /// Returns the places whose window does not overlap the one before it. A passage that repeats itself, such as a row of zeros, has equal
+    /// windows at many places, and counts at the first of them.
     fn apart(&self, places: &[usize], window: usize) -> Vec<usize> {
         let is_apart =
             |before: usize, place: usize| place - before >= window || self.file(before) != self.file(place);

@@ -1,4 +1,4 @@
-//! The broker under test: Mainstem, or Apache Kafka itself, by which the checks are checked.
+//! The broker under test: Mainstem, or Apache Kafka itself, which shows that the checks are right.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use super::{install, protocol};
 use crate::process::{Process, ended_by_request, wait_until};
 use crate::workspace;
 
-/// Partitions of a topic that a client brings into being by using it, and of all others, too.
+/// Partitions of all topics, also of those that are created when a client uses them.
 pub(crate) const PARTITIONS: i32 = 6;
 
 const START_DEADLINE: Duration = Duration::from_secs(150);
@@ -23,20 +23,20 @@ const STOP_DEADLINE: Duration = Duration::from_secs(150);
 fn common_settings() -> Vec<(&'static str, String)> {
     vec![
         ("group.initial.rebalance.delay.ms", "0".into()),
-        // Members of the consumer protocol have the broker's times: longer than a busy machine keeps a process waiting, and not
-        // much longer, as the other members of one that is killed wait for it.
+        // Members of the consumer protocol have the broker's times. They are longer than a busy machine delays a process, and not much
+        // longer, as the other members wait for the end of one that is killed.
         ("group.consumer.min.session.timeout.ms", "6000".into()),
         ("group.consumer.session.timeout.ms", "15000".into()),
         ("group.consumer.min.heartbeat.interval.ms", "500".into()),
         ("group.consumer.heartbeat.interval.ms", "500".into()),
         ("num.partitions", PARTITIONS.to_string()),
         ("offsets.topic.num.partitions", "4".into()),
-        // Clients that are held to a quota are soon at its rate.
+        // Clients with a quota reach its rate soon.
         ("quota.window.num", "2".into()),
     ]
 }
 
-/// Which broker.
+/// The kind of broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Mainstem,
@@ -101,7 +101,7 @@ impl Broker {
         self.data_dirs().map(|dir| dir.display().to_string()).join(",")
     }
 
-    /// Starts it, on whatever its directory holds, and waits until it answers.
+    /// Starts it on the files in its directory, and waits until it answers.
     pub(crate) fn restart(&mut self) -> Result<()> {
         ensure!(self.process.is_none(), "the broker runs already");
         let mut command = match self.kind {
@@ -136,7 +136,7 @@ impl Broker {
         Ok(())
     }
 
-    /// What it printed last.
+    /// Returns the ends of its log.
     pub(crate) fn log_ends(&self) -> String {
         self.process.as_ref().map(Process::log_ends).unwrap_or_default()
     }

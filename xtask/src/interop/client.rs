@@ -20,7 +20,7 @@ use crate::process::{Process, wait_until};
 pub(crate) const COMMAND_DEADLINE: Duration = Duration::from_secs(150);
 const CREATE_DEADLINE: Duration = Duration::from_secs(90);
 
-/// How members give up partitions when a group rebalances.
+/// The way in which members give up partitions when a group rebalances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rebalance {
     /// All at once, before they join again.
@@ -51,11 +51,11 @@ pub(crate) struct Group {
     pub(crate) rebalance: Rebalance,
     /// The instance id of the next member, which is static then (KIP-345).
     pub(crate) instance: Option<String>,
-    /// The session time-out of the next member in milliseconds; those of the consumer protocol have the broker's.
+    /// The session timeout of the next member in milliseconds; those of the consumer protocol have the broker's.
     pub(crate) session_ms: u32,
 }
 
-/// The session time-out of members in milliseconds: longer than a busy machine keeps a process waiting.
+/// The session timeout of members in milliseconds: longer than a busy machine delays a process.
 pub(crate) const SESSION_MS: u32 = 30_000;
 
 /// A client library.
@@ -72,7 +72,7 @@ pub(crate) enum Client {
     KafkaJs,
 }
 
-/// What is known of a client beforehand.
+/// The features of a client.
 pub(crate) struct Facts {
     /// Its name in topics, options and files.
     pub(crate) key: &'static str,
@@ -81,11 +81,11 @@ pub(crate) struct Facts {
     pub(crate) toolchain: Toolchain,
     /// The ways of giving up partitions that it has.
     pub(crate) rebalances: &'static [Rebalance],
-    /// What of a record it cannot express.
+    /// The parts of a record that it cannot express.
     pub(crate) limits: Limits,
-    /// Whether its producer numbers what it writes, so that a repetition is noticed (KIP-98).
+    /// True if its producer numbers its records, so that the broker detects repetitions (KIP-98).
     pub(crate) is_idempotent: bool,
-    /// Whether its producer has transactions.
+    /// True if its producer has transactions.
     pub(crate) has_transactions: bool,
 }
 
@@ -101,7 +101,7 @@ const WHOLE: Facts = Facts {
 };
 
 const EAGER: &[Rebalance] = &[Rebalance::Eager];
-/// What came before KIP-848.
+/// The ways before KIP-848.
 const CLASSIC: &[Rebalance] = &[Rebalance::Eager, Rebalance::Cooperative];
 
 /// kafka-python and aiokafka have the same limits.
@@ -198,7 +198,7 @@ impl Client {
             let partitions = PARTITIONS.to_string();
             self.command(world, "create", &[("topics", &topics.join(",")), ("partitions", &partitions)])?;
         }
-        // Kafka tells of a topic a moment before it serves all of it.
+        // Kafka lists a topic a moment before it serves all of it.
         let is_served = |topic: &String| record_count(world.address(), topic, PARTITIONS).is_ok();
         wait_until(|| format!("{topics:?} are served"), CREATE_DEADLINE, || Ok(topics.iter().all(is_served)))
     }
@@ -248,7 +248,7 @@ impl Client {
         self.command(world, "admin", &[("topic", topic)])
     }
 
-    /// Whether it keeps some of its input to itself until more comes: kcat reads blocks.
+    /// Returns true if it keeps some of its input to itself until more comes: kcat reads blocks.
     pub(crate) fn holds_input_back(self) -> bool {
         self == Client::Kcat
     }
@@ -336,7 +336,7 @@ fn all_arguments(world: &World, command: &str, arguments: &[(&str, &str)]) -> Ve
     all
 }
 
-/// Where [`Client::consume`] leaves what it read of a topic.
+/// Returns the file in which [`Client::consume`] leaves the records of a topic.
 pub(crate) fn read_file(out: &Path, topic: &str) -> PathBuf {
     out.join(format!("{topic}.jsonl"))
 }

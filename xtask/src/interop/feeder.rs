@@ -46,12 +46,12 @@ impl Feeder {
         sender.send(lines).ok().context("the feeder's input is closed")
     }
 
-    /// How many records were fed.
+    /// Returns the number of records that were fed.
     pub(crate) fn fed(&self) -> usize {
         self.fed
     }
 
-    /// Whether its input was ended.
+    /// Returns true if its input was ended.
     pub(crate) fn is_finished(&self) -> bool {
         self.lines.is_none()
     }

@@ -1,6 +1,6 @@
 //! Installs the clients into `target/interop/` by their ordinary package managers.
 //!
-//! Each installation leaves a stamp that holds what it was made from; while that is unchanged it is not repeated.
+//! Each installation leaves a stamp with the text of its sources, and is repeated only when that changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 /// Package managers may have to fetch from far away.
 const DEADLINE: Duration = Duration::from_secs(900);
 
-/// What is installed by one package manager.
+/// The clients that one package manager installs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Toolchain {
     /// A JDK and Maven: Kafka's own clients and tools.
@@ -104,7 +104,7 @@ pub(crate) fn go_client(name: &str) -> PathBuf {
     workspace::interop_dir().join("go").join(name)
 }
 
-/// Where Node.js finds kafkajs.
+/// Returns the folder in which Node.js finds kafkajs.
 pub(crate) fn node_modules() -> PathBuf {
     workspace::interop_dir().join("node").join("node_modules")
 }
@@ -123,7 +123,7 @@ fn install_java() -> Result<()> {
     let pom = sources("java").join("pom.xml");
     once("java-jars", &[&pom], || copy_jars("maven", &pom, &kafka_lib(), &[]))?;
     if let Err(error) = archive::make(&kafka_jars(), &fs::read_to_string(&pom)?) {
-        // Nothing but time depends on it.
+        // Only the speed of the run depends on it.
         println!("JVMs of this run start slowly, without an archive of classes: {error:#}");
     }
     write_kafka_scripts()?;
@@ -207,7 +207,7 @@ fn install_node() -> Result<()> {
     })
 }
 
-/// Where node is installed, if its headers are there too.
+/// Returns the folder of the installed node, if it has the headers too.
 fn node_with_headers() -> Option<PathBuf> {
     let program = workspace::find_program("node")?.canonicalize().ok()?;
     let prefix = program.parent()?.parent()?;
@@ -247,7 +247,7 @@ fn run(name: &str, command: &mut Command) -> Result<()> {
     Process::start(name, command, &logs)?.wait(DEADLINE)
 }
 
-/// Maven gives jars and no scripts, so the scripts that documentation names are made here.
+/// Makes the scripts that documentation names: Maven provides jars only.
 fn write_kafka_scripts() -> Result<()> {
     let bin = kafka_bin();
     fs::create_dir_all(&bin)?;

@@ -1,4 +1,4 @@
-//! A member of a group, and what it wrote down.
+//! A member of a group, and its notes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -22,7 +22,7 @@ pub(crate) struct Reading {
     pub(crate) value: String,
 }
 
-/// A process that is a member of a group, and what it wrote down so far.
+/// A process that is a member of a group, and its notes so far.
 pub(crate) struct Member {
     pub(crate) name: String,
     client: Client,
@@ -30,13 +30,13 @@ pub(crate) struct Member {
     input: Option<ChildStdin>,
     out: PathBuf,
     consumed_bytes: u64,
-    /// What it read, in its order.
+    /// The records that it read, in its order.
     pub(crate) readings: Vec<Reading>,
     /// The last offset that it committed for each partition.
     pub(crate) committed: HashMap<i32, i64>,
-    /// The partitions that it has now; not known of kcat.
+    /// The partitions that it has now; not known for kcat.
     pub(crate) assigned: BTreeSet<i32>,
-    /// How often it had to give a partition up.
+    /// The number of partitions that it had to give up, each time counted.
     pub(crate) revoked: usize,
 }
 
@@ -58,13 +58,13 @@ impl Member {
         }
     }
 
-    /// Takes in what it wrote down since the last look; it must be alive.
+    /// Reads its notes since the last look; it must be alive.
     pub(crate) fn look(&mut self) -> Result<()> {
         self.process.check_alive()?;
         self.take_in()
     }
 
-    /// Takes in the complete lines that were added to its file.
+    /// Reads the complete lines that were added to its file.
     fn take_in(&mut self) -> Result<()> {
         // Until it has started there is no file.
         let Ok(mut file) = File::open(&self.out) else { return Ok(()) };
@@ -103,7 +103,7 @@ impl Member {
         Ok(())
     }
 
-    /// Tells it to leave the group, which commits what it read, and waits until it has.
+    /// Asks it to leave the group, which commits its positions, and waits until it has.
     pub(crate) fn leave(&mut self) -> Result<()> {
         if self.client == Client::Kcat {
             self.process.terminate()?;

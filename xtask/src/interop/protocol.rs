@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// No answer to these requests is larger; a longer length is a broken one.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Whether the broker answers Metadata (v1) and knows of at least one broker.
+/// Returns true if the broker answers Metadata (v1) and knows of at least one broker.
 pub(crate) fn is_ready(address: SocketAddr) -> bool {
     // An empty array of topics asks for none.
     let body = 0i32.to_be_bytes();
@@ -22,7 +22,7 @@ pub(crate) fn is_ready(address: SocketAddr) -> bool {
         .is_ok_and(|brokers| brokers > 0)
 }
 
-/// The committed offset of each of a topic's partitions, -1 where there is none (OffsetFetch v1).
+/// Returns the committed offset of each of a topic's partitions, -1 if there is none (OffsetFetch v1).
 pub(crate) fn committed_offsets(
     address: SocketAddr,
     group: &str,
@@ -51,7 +51,7 @@ pub(crate) fn committed_offsets(
     Ok(offsets)
 }
 
-/// How many records a topic's partitions hold, counted from offset 0 to their ends (ListOffsets v1, latest).
+/// Returns the number of records of a topic's partitions, counted from offset 0 to their ends (ListOffsets v1, latest).
 pub(crate) fn record_count(address: SocketAddr, topic: &str, partitions: i32) -> Result<i64> {
     let mut body = Vec::new();
     body.extend((-1i32).to_be_bytes());
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         self.take().map(i64::from_be_bytes)
     }
 
-    /// A string or a null, which is as good as an empty one here.
+    /// Reads a string or a null, which counts as an empty one here.
     fn string(&mut self) -> Result<&'a [u8]> {
         let length = usize::try_from(self.i16()?.max(0))?;
         let (head, rest) = self.0.split_at_checked(length).context("the answer ends within a string")?;

@@ -1,7 +1,7 @@
-//! A proxy between clients and a broker that does, on request, what a broker does on a bad day.
+//! A proxy between clients and a broker that injects faults on request, such as brokers have in operation.
 //!
-//! The broker advertises the proxy's address in the place of its own, so that clients never pass it by. It understands
-//! just enough of the protocol to know each request and answer, and to find the error code of an answer's partition.
+//! The broker advertises the proxy's address instead of its own, so that clients always go through it. It understands just enough of the
+//! protocol to know each request and answer, and to find the error code of an answer's partition.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -25,12 +25,12 @@ const FETCH_FLEXIBLE: i16 = 12;
 const PRODUCE_BY_ID: i16 = 13;
 const FETCH_BY_ID: i16 = 13;
 
-/// What goes wrong.
+/// A fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// So many answers of an API carry this error code in the place of their partition's.
+    /// A number of answers of an API have this error code instead of their partition's.
     Error { api: i16, code: i16, times: usize },
-    /// So many requests of an API reach the broker, and the connection is gone in the place of their answer.
+    /// A number of requests of an API reach the broker, and then the connection is closed instead of their answer.
     HangUp { api: i16, times: usize },
     /// The broker says that it knows an API up to this version only.
     Old { api: i16, version: i16 },
@@ -45,7 +45,7 @@ pub(crate) struct Proxy {
 #[derive(Default)]
 struct State {
     fault: Option<Fault>,
-    /// How many requests of each API have come.
+    /// The number of requests of each API.
     requests: HashMap<i16, usize>,
 }
 
@@ -59,7 +59,7 @@ impl Proxy {
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let shared = Arc::clone(&shared);
-                // A client whose broker is not there sees its connection closed.
+                // If the broker is not running, the client sees its connection closed.
                 thread::spawn(move || drop(serve(client, broker, &shared)));
             }
         });
@@ -70,18 +70,18 @@ impl Proxy {
         self.address
     }
 
-    /// From now on this goes wrong, and nothing else.
+    /// Injects this fault from now on, and no other.
     pub(crate) fn set(&self, fault: Fault) {
         lock(&self.state).fault = Some(fault);
     }
 
-    /// From now on all goes well; says whether the fault has come to its end, as often as it was asked for.
+    /// Injects no fault from now on. Returns true if the last fault has occurred as often as it was asked for.
     pub(crate) fn clear(&self) -> bool {
         let fault = lock(&self.state).fault.take();
         matches!(fault, None | Some(Fault::Old { .. }))
     }
 
-    /// How many requests of an API have come so far.
+    /// Returns the number of requests of an API so far.
     pub(crate) fn requests(&self, api: i16) -> usize {
         lock(&self.state).requests.get(&api).copied().unwrap_or_default()
     }
@@ -103,7 +103,7 @@ fn serve(client: TcpStream, broker: SocketAddr, state: &Arc<Mutex<State>>) -> Re
     let (mut to_broker, mut from_client) = (broker.try_clone()?, client.try_clone()?);
     let (requests, shared) = (Arc::clone(&under_way), Arc::clone(state));
     let forward = thread::spawn(move || {
-        // Its end is seen by both sides, as the end of their connection.
+        // Both sides see the end of their connection.
         let _ = carry_requests(&mut from_client, &mut to_broker, &requests, &shared);
         let _ = to_broker.shutdown(Shutdown::Both);
     });
@@ -141,15 +141,15 @@ fn carry_answers(
         let correlation = Body { bytes: &frame, at: 0 }.i32()?;
         let request = under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&correlation);
         let (api, version) = request.context("an answer to a request")?;
-        let goes_on = strike(&mut lock(state).fault, api, version, &mut frame)?;
-        if !goes_on {
+        let is_passed = strike(&mut lock(state).fault, api, version, &mut frame)?;
+        if !is_passed {
             bail!("hung up");
         }
         write_frame(&mut client, &frame)?;
     }
 }
 
-/// Does to an answer what the fault asks for, and counts it; false if the connection is to be closed instead.
+/// Injects the fault into an answer, if it applies, and counts it; returns false if the connection is to be closed instead.
 fn strike(fault: &mut Option<Fault>, api: i16, version: i16, frame: &mut [u8]) -> Result<bool> {
     match fault {
         Some(Fault::Error { api: wanted, code, times }) if *wanted == api => {
@@ -176,7 +176,7 @@ fn strike(fault: &mut Option<Fault>, api: i16, version: i16, frame: &mut [u8]) -
     Ok(true)
 }
 
-/// Where the error code of the first partition is in an answer to Produce or Fetch, if it has a partition.
+/// Returns the place of the error code of the first partition in an answer to Produce or Fetch, if it has a partition.
 fn error_position(api: i16, version: i16, frame: &[u8]) -> Result<Option<usize>> {
     let (is_flexible, is_by_id) = match api {
         PRODUCE => (version >= PRODUCE_FLEXIBLE, version >= PRODUCE_BY_ID),

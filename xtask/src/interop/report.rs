@@ -16,7 +16,7 @@ use super::client::Client;
 use super::install::KAFKA_VERSION;
 use crate::{faults, workspace};
 
-/// What became of a check.
+/// The outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     pub(crate) check: String,
     pub(crate) outcome: Outcome,
     pub(crate) seconds: f64,
-    /// What a passed check has to tell.
+    /// A note of a passed check.
     #[serde(default)]
     pub(crate) note: Option<String>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Entry {
 /// Entries of the latest run against each kind of broker, by the kind's name.
 type Results = BTreeMap<String, Vec<Entry>>;
 
-/// How many checks ended how.
+/// The number of checks by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Counts {
     pub(crate) passed: usize,
@@ -70,14 +70,14 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Runs a check, prints and keeps its outcome, and says whether it passed.
+    /// Runs a check, prints and keeps its outcome, and returns true if it passed.
     pub(crate) fn check(&self, subject: &str, check: &str, body: impl FnOnce() -> Result<()>) -> bool {
         let begin = Instant::now();
         let result = body();
         self.outcome(subject, check, begin.elapsed(), result.map(|()| None))
     }
 
-    /// Prints and keeps the outcome of a check that was run elsewhere, with what it has to tell.
+    /// Prints and keeps the outcome of a check that was run elsewhere, with its note.
     pub(crate) fn outcome(
         &self,
         subject: &str,
@@ -88,8 +88,8 @@ impl Report {
         let seconds = took.as_secs_f64();
         let (outcome, note) = match result {
             Ok(note) => {
-                let told = note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
-                println!("ok      {seconds:6.1} s  {subject}: {check}{told}");
+                let shown = note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
+                println!("ok      {seconds:6.1} s  {subject}: {check}{shown}");
                 (Outcome::Passed, note)
             }
             Err(error) => {
@@ -124,7 +124,7 @@ impl Report {
         }
     }
 
-    /// Puts this run's entries in the place of the last run's against the same kind of broker.
+    /// Replaces the entries of the last run against the same kind of broker by those of this run.
     pub(crate) fn save(&self, kind: Kind) -> Result<()> {
         let mut results = load().unwrap_or_default();
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -187,8 +187,8 @@ pub(crate) const CLIENT_CHECKS: &[(&str, &str)] = &[
     (
         sessions::CHECK,
         "SASL_SSL sessions of 5 s, renewed 20 times each under load (kafka-python, aiokafka and kafka-go log in again \
-         instead; of 40 at most 10 may come too late and be begun anew), while the certificate changes: each record once \
-         (kafka-go reads some again, as it joins the group anew and was told where to begin before it commits what it has at hand; the \
+         instead; of 40 at most 10 may come too late and begin again), while the certificate changes: each record once \
+         (kafka-go reads some again, as it joins the group again and gets its start offsets before it commits what it has at hand; the \
          broker has it begin where the last acknowledged commit was); then the rule goes (aiokafka and kafka-go may say nothing, and read nothing more)",
     ),
 ];
@@ -230,7 +230,7 @@ fn client_table(results: &Results) -> String {
 
 fn error_table(results: &Results) -> String {
     let mut text = String::from(
-        "## Errors\n\nWhat the user of a client is shown when things go wrong: nothing, or the error that stands \
+        "## Errors\n\nWhat the user of a client is shown when things go wrong: nothing, or the error \
          behind the mark.\n\n| what happens |",
     );
     errors::CLIENTS.iter().for_each(|client| text += &format!(" {} |", client.facts().title));

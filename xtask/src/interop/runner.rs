@@ -13,7 +13,7 @@ use super::install;
 /// A call that takes longer hangs.
 const CALL_DEADLINE: Duration = Duration::from_secs(150);
 
-/// What a main class left behind.
+/// The result of a main class.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Finished {
     /// Exit code.
@@ -25,7 +25,7 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    /// Its standard output, where it ended well.
+    /// Returns its standard output if it ended well.
     pub(crate) fn success(self) -> Result<String> {
         ensure!(self.exit == 0, "exit code {}\n{}{}", self.exit, self.out, self.err);
         Ok(self.out)

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::broker::PARTITIONS;
 
-/// The variable that says how many lines each client writes and reads.
+/// The variable with the number of lines that each client writes and reads.
 pub(crate) const TEXT_LINES: &str = "TEST_TEXT_LINES";
 /// Records of the checks that write one topic per codec.
 pub(crate) const CODEC_RECORDS: usize = 5_000;
@@ -88,7 +88,7 @@ impl Text {
     }
 }
 
-/// What of a record a client cannot express.
+/// Restrictions of a client on records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// It takes empty for null.
@@ -150,7 +150,7 @@ pub(crate) fn kcat_headers() -> Vec<(String, Option<String>)> {
 
 /// Adds the lines of a folder's files, and of its folders', until there are enough.
 fn collect_folder(folder: &Path, wanted: usize, lines: &mut Vec<String>) {
-    // What cannot be read holds no lines for us.
+    // A folder that cannot be read has no lines for us.
     let Ok(entries) = fs::read_dir(folder) else { return };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     paths.sort();
@@ -193,8 +193,8 @@ pub(crate) fn read_records(path: &Path) -> Result<Vec<Record>> {
         .with_context(|| format!("read {}", path.display()))
 }
 
-/// Checks that what was read is what was written: the same records, per partition in the same order, with offsets
-/// that count up from 0 without a gap.
+/// Checks that the records that were read are those that were written, in the same order in each partition. Their offsets have to count
+/// up from 0 without a gap.
 pub(crate) fn check_identical(written: &[Record], read: &[Record]) -> Result<()> {
     for partition in 0..PARTITIONS {
         let mut read = read.iter().filter(|record| record.partition == partition);

@@ -1,4 +1,4 @@
-//! What every check shares: where the broker is, where files go, the JVM, the text.
+//! State that every check shares: the address of the broker, folders for files, the JVM, the text.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ impl World {
 
     /// Runs a Java main class in the shared JVM.
     pub(crate) fn java(&self, main: &str, arguments: &[String], input: &str) -> Result<Finished> {
-        // A panic of another check leaves the JVM without a call under way, or with none.
+        // A panic of another check leaves the JVM with no call under way, or with no process.
         self.runner.lock().unwrap_or_else(PoisonError::into_inner).call(main, arguments, input)
     }
 

@@ -1,4 +1,4 @@
-//! A copy of the repository in which faults are planted, so that nobody works in a tree that has one.
+//! A copy of the repository in which faults are planted: the repository itself never has one.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Makes the copy in a folder, or brings the one that is there up to date.
+    /// Makes the copy in a folder, or updates the existing one.
     pub(super) fn create(folder: &Path) -> Result<Copy> {
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
         let folder = &folder.canonicalize().with_context(|| format!("find {}", folder.display()))?;
@@ -29,7 +29,7 @@ impl Copy {
         for folder in [&built, &copy.logs] {
             fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
         }
-        // What package managers have installed serves the copy too.
+        // Packages that were installed are used by the copy too.
         for (name, there) in [("tools", workspace::tools_dir()), ("interop", workspace::interop_dir())] {
             fs::create_dir_all(&there).with_context(|| format!("create {}", there.display()))?;
             let there = there.canonicalize().with_context(|| format!("find {}", there.display()))?;
@@ -57,7 +57,7 @@ impl Copy {
     pub(super) fn update(&self) -> Result<()> {
         let root = workspace::root();
         let mut files = sources::files(&root)?;
-        // The copy itself, where the folder of what is compiled is not ignored.
+        // The copy itself is left out, if its folder is not ignored by git.
         files.retain(|file| !root.join(file).starts_with(&self.tree));
         for file in &files {
             update_file(&root.join(file), &self.tree.join(file))?;
@@ -77,7 +77,7 @@ impl Copy {
     }
 }
 
-/// Checks that a patch would apply to a tree, which stays as it is, or is applied there, as in a copy.
+/// Checks that a patch would apply to a tree, which stays unchanged, or that it is applied there, as in a copy.
 #[cfg(test)]
 pub(super) fn check_applies(tree: &Path, patch: &Path) -> Result<()> {
     apply(tree, &["--check"], patch)
@@ -90,11 +90,11 @@ fn apply(tree: &Path, options: &[&str], patch: &Path) -> Result<()> {
     git.env("GIT_CEILING_DIRECTORIES", tree.parent().unwrap_or(tree));
     let output = git.arg("apply").args(options).arg(patch).current_dir(tree).output().context("start git")?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{} does not apply: make it anew\n{said}", patch.display());
+    ensure!(output.status.success(), "{} does not apply: make it again\n{said}", patch.display());
     Ok(())
 }
 
-/// The files of a copy, but for what is compiled there.
+/// Returns the files of a copy, without those that are compiled there.
 fn files_below(tree: &Path, below: &Path) -> Result<Vec<PathBuf>> {
     let folder = tree.join(below);
     let mut found = Vec::new();

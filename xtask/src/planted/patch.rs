@@ -1,4 +1,4 @@
-//! The patches of `tests/planted`: a few lines that say what the fault is, then a diff.
+//! The patches of `tests/planted`: a few lines that describe the fault, then a diff.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ pub(crate) struct Patch {
     pub(crate) fault: String,
     /// The promise that no longer holds.
     pub(crate) breaks: String,
-    /// The packages whose tests are asked first.
+    /// The packages whose tests run first.
     pub(crate) packages: Vec<String>,
 }
 
 /// Reads all patches of a folder, by name.
 ///
 /// # Errors
-/// If a file cannot be read, or does not say what it plants.
+/// If a file cannot be read, or does not describe its fault.
 pub(crate) fn read_all(folder: &Path) -> Result<Vec<Patch>> {
     let mut patches = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {

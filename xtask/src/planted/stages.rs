@@ -14,10 +14,10 @@ use super::patch::Patch;
 use crate::process::Process;
 use crate::workspace;
 
-/// Time for one step, in which all of a copy may be compiled anew.
+/// Time for one step, in which all of a copy may be compiled again.
 const DEADLINE: Duration = Duration::from_secs(2 * 3_600);
 
-/// What became of a fault.
+/// The outcome of a fault.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
@@ -83,7 +83,7 @@ struct Step {
 
 /// The steps for a fault, from the tests that are nearest to it to all tests.
 ///
-/// The tests of this tool are left out: one of them looks whether the patches apply.
+/// The tests of this tool are left out: one of them checks that the patches apply.
 fn steps(patch: &Patch, tests: Tests) -> Vec<Step> {
     if let Tests::Seeds = tests {
         return vec![Step { stages: &["product", "simulation"], filter: "all()".to_owned() }];
@@ -101,7 +101,7 @@ fn steps(patch: &Patch, tests: Tests) -> Vec<Step> {
 /// Compiles a copy that has no fault.
 ///
 /// # Errors
-/// If that fails: no outcome would be a fault's.
+/// If that fails: no outcome would be due to a fault.
 pub(super) fn compile(copy: &Copy, tests: Tests) -> Result<()> {
     let stage = tests.compiled_by();
     run(copy, &[stage], "none()")?;
@@ -116,7 +116,7 @@ pub(super) fn compile(copy: &Copy, tests: Tests) -> Result<()> {
 /// Compiles a copy and runs its tests until one fails, twice.
 ///
 /// # Errors
-/// If a stage fails and no test of it does: that says nothing of the fault.
+/// If a stage fails and no test of it does: that says nothing about the fault.
 pub(super) fn run_until_caught(copy: &Copy, patch: &Patch, tests: Tests) -> Result<Verdict> {
     let stage = tests.compiled_by();
     run(copy, &[stage], "none()")?;
@@ -128,7 +128,7 @@ pub(super) fn run_until_caught(copy: &Copy, patch: &Patch, tests: Tests) -> Resu
         let times = times(copy.tree())?;
         if let Some(TestTime { stage, name, .. }) = times.tests.iter().find(|test| test.has_failed) {
             let caught = Verdict::Caught { stage: stage.clone(), test: name.clone() };
-            // A test that fails now and then is no proof.
+            // A test that fails only sometimes is no proof.
             let again = failing(copy, std::iter::once(&caught), tests)?;
             return Ok(if again.is_empty() { Verdict::CaughtOnce { test: name.clone() } } else { caught });
         }
@@ -171,14 +171,14 @@ fn exactly(tests: &[&str]) -> String {
     tests.iter().map(one).collect::<Vec<_>>().join(" | ")
 }
 
-/// Runs stages of the copy's own `cargo xtask test`; what they found stands in its `times.json`.
+/// Runs stages of the copy's own `cargo xtask test`, which writes its results to `times.json`.
 fn run(copy: &Copy, stages: &[&str], filter: &str) -> Result<()> {
     let mut xtask = Command::new(workspace::cargo());
     xtask.args(["run", "--quiet", "--package", "xtask", "--", "test", "--fail-fast", "--filter", filter]);
     xtask.args(stages.iter().flat_map(|stage| ["--only", stage]));
     xtask.current_dir(copy.tree()).env_remove("CARGO_TARGET_DIR").env_remove("MAINSTEM_BINARY");
     let _ = fs::remove_file(times_file(copy.tree()));
-    // It fails if a test does, which is what is hoped for.
+    // It fails if a test does, which is wanted here.
     Process::start(&stages.join("-"), &mut xtask, copy.logs())?.wait_for_status(DEADLINE)?;
     Ok(())
 }

@@ -3,9 +3,9 @@
 //! A name is a run of letters, digits and `_`. Its parts are split at `_`, at digits, and where a capital letter begins a word:
 //! `is_blue`, `isBlue` and `HTTPBlue2` all have the part `blue`.
 //!
-//! - `words`: a word counts wherever it is a part of a name, whatever its case, in code, comments, strings and pages; with an `s` behind
-//!   it too. A key of several words counts where these follow each other with nothing but white space between them, and the slashes
-//!   of a comment that goes on in the next line.
+//! - `words`: a word counts wherever it is a part of a name, whatever its case, in code, comments, strings and pages; with an `s` behind it
+//!   too. A key of several words counts where these follow each other with nothing but white space between them, and the slashes of a
+//!   comment's next line.
 //! - `parts`: the same for single words, in the names of code alone: no comments, no strings, no pages.
 //! - `names`: a whole name of code, written exactly so.
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::stats::Spread;
 
-/// What a line with a figure has before its name.
+/// The prefix of a line with a figure.
 const MARK: &str = "figure: ";
 
 /// Figures by their names.

@@ -1,4 +1,4 @@
-//! What is recorded of the figures, and how much more is permitted: a line for each.
+//! The record: the median of each figure, and the factor that is permitted above it, a line for each.
 
 use std::fmt;
 

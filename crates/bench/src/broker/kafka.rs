@@ -50,7 +50,7 @@ type Files = Vec<(OsString, Vec<u8>)>;
 pub(crate) struct KafkaInstall {
     pub(crate) java: Java,
     jars: PathBuf,
-    /// What the formatting of each node of a cluster left in its data directory, by the node's number.
+    /// The files that the formatting of each node of a cluster left in its data directory, by the node's number.
     formatted: RefCell<BTreeMap<usize, Files>>,
 }
 
@@ -72,8 +72,8 @@ impl Java {
 }
 
 impl KafkaInstall {
-    /// Takes the jars from `jars`, resolved by Maven if they are not there, and the newest JDK of the machine unless
-    /// `java` names one.
+    /// Takes the jars from `jars`, after resolving them by Maven if they are missing. Takes the newest JDK of the machine unless `java`
+    /// names one.
     pub(crate) fn find(jars: &Path, java: Option<PathBuf>) -> Result<Self> {
         if !jars.join(format!("kafka_2.13-{VERSION}.jar")).exists() {
             resolve_pom(jars, POM, &format!("Kafka {VERSION}"))?;
@@ -95,8 +95,8 @@ impl KafkaInstall {
         self.prepare_with(directory, &properties, &["--standalone"])
     }
 
-    /// The same for a node of a cluster, whose data is in `data` of the directory. A number is formatted once: what that
-    /// writes knows no port, and three starts of a JVM before each run would take most of a short one.
+    /// Prepares a node of a cluster, whose data is in `data` of the directory. A number is formatted once: the formatted files contain no
+    /// port, and three starts of a JVM before each run would take most of a short one.
     pub(crate) fn prepare_node(&self, directory: &Path, number: usize, properties: &str) -> Result<()> {
         let data = directory.join("data");
         let mut formatted = self.formatted.borrow_mut();
@@ -114,7 +114,7 @@ impl KafkaInstall {
         files.iter().try_for_each(|(name, content)| Ok(fs::write(data.join(name), content)?))
     }
 
-    /// The same with a whole server.properties; `voters` is how `kafka-storage format` hears of them.
+    /// Prepares a directory with a whole server.properties. `voters` are the arguments of `kafka-storage format` that name them.
     pub(crate) fn prepare_with(&self, directory: &Path, properties: &str, voters: &[&str]) -> Result<()> {
         write_settings(directory, properties)?;
         let mut format = Command::new(&self.java.program);
@@ -193,7 +193,7 @@ fn write_settings(directory: &Path, properties: &str) -> Result<()> {
     Ok(fs::write(directory.join("log4j2.properties"), LOGGING)?)
 }
 
-/// Copies what a project names, and all it needs, into `jars` by Maven.
+/// Copies the artifacts of a project and all that they need into `jars`, by Maven.
 pub(crate) fn resolve_pom(jars: &Path, text: &str, what: &str) -> Result<()> {
     fs::create_dir_all(jars)?;
     let pom = jars.join("pom.xml");
@@ -225,17 +225,17 @@ pub(crate) fn newest_java(newest: Option<u32>) -> Result<Java> {
     })
 }
 
-/// Its major version and itself.
+/// Returns the major version of a Java, and itself.
 fn version_of(program: PathBuf) -> Option<(u32, Java)> {
     let mut command = Command::new(&program);
-    // Of options that it is given by a variable a JVM tells in its first line, where the version stands otherwise.
+    // If a variable gives a JVM options, it prints these in its first line, instead of the version.
     without_developers_variables(&mut command);
     let output = command.arg("-version").output().ok()?;
     let line = String::from_utf8_lossy(&output.stderr).lines().next()?.to_owned();
     Some((major_version(&line)?, Java { program, version: line }))
 }
 
-/// Of a line such as `openjdk version "25.0.1" 2025-10-21 LTS`.
+/// Parses the major version of a line such as `openjdk version "25.0.1" 2025-10-21 LTS`.
 fn major_version(line: &str) -> Option<u32> {
     let version = line.split('"').nth(1)?;
     version.split(|character: char| !character.is_ascii_digit()).next()?.parse().ok()

@@ -16,13 +16,13 @@ use super::{
 use crate::environment::Environment;
 use crate::workload::Durability;
 
-/// How many nodes every workload of a cluster has.
+/// The number of nodes in every workload of a cluster.
 pub(crate) const NODES: usize = 3;
 
 /// Three nodes; dropped, they are killed and their data removed.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    // Before the directory: what is dropped first has ended when its data goes.
+    // Declared before the directory: they are dropped first, so they have ended when their data is removed.
     processes: Vec<Option<Process>>,
     commands: Vec<PathBuf>,
     system: System,
@@ -30,14 +30,14 @@ pub(crate) struct Nodes {
     /// Topics that loads have made on them.
     topics: usize,
     directory: DataDir,
-    /// Of the listeners for clients, in the order of the ids.
+    /// The addresses of the listeners for clients, in the order of the ids.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Just before the first process was started.
+    /// The time just before the first process was started.
     pub(crate) started_at: Instant,
 }
 
 impl Nodes {
-    /// Starts all over empty directories, and does not wait.
+    /// Starts all nodes on empty directories, and does not wait.
     pub(crate) fn start(
         environment: &Environment,
         system: System,
@@ -77,18 +77,18 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// The name of a topic that is not there yet.
+    /// Returns the name of a topic that does not exist yet.
     pub(crate) fn next_topic(&mut self) -> String {
         self.topics += 1;
         format!("bench-{}", self.topics)
     }
 
-    /// Whether a load was run on them.
+    /// Returns true if a load was run on them.
     pub(crate) fn are_warm(&self) -> bool {
         self.topics > 0
     }
 
-    /// Whether they are of a system with a durability: Kafka's is a setting of topics.
+    /// Returns true if they are of a system, and serve with a durability: Kafka's is a setting of topics.
     pub(crate) fn serve(&self, system: System, durability: Durability) -> bool {
         self.system == system && (system == System::Kafka || self.durability == durability)
     }
@@ -165,7 +165,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// What failed, with the last lines of all nodes.
+    /// Returns an error with the last lines of all nodes.
     pub(crate) fn fault(&self, what: &str) -> anyhow::Error {
         let mut text = what.to_owned();
         for (number, folder) in self.commands.iter().enumerate() {

@@ -67,7 +67,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Runs what is measured, which returns messages per second by the tool's own clock.
+    /// Runs and measures `run`, which returns messages per second by the tool's own clock.
     fn measure(&self, run: impl FnOnce() -> Result<f64>) -> Result<Measured> {
         let pid = self.broker.pid();
         let sampler = Sampler::start(pid, Arc::default());
@@ -87,12 +87,12 @@ impl<'a> Bench<'a> {
         ]);
         cpu.add_figures(&mut measured, self.case.extent.records as f64, seconds);
         measured.samples = sampler.finish();
-        // It counts no messages while the tools run.
+        // The samples count no messages while the tools run.
         measured.samples.messages.clear();
         Ok(measured)
     }
 
-    /// Returns messages per second as the tool tells.
+    /// Returns messages per second as the tool reports them.
     fn produce(&self, topic: &str, records: u64, acks: Acks) -> Result<f64> {
         let mut tool = self.kafka.tool("org.apache.kafka.tools.ProducerPerformance");
         tool.args(["--topic", topic, "--throughput", "-1"]);
@@ -105,12 +105,12 @@ impl<'a> Bench<'a> {
         tool.args([format!("acks={}", acks.setting()), format!("batch.size={BATCH_BYTES}")]);
         let output = run_tool(tool)?;
         let (sent, rate) = producer_totals(&output)
-            .with_context(|| format!("kafka-producer-perf-test told no totals:\n{output}"))?;
+            .with_context(|| format!("kafka-producer-perf-test printed no totals:\n{output}"))?;
         ensure!(sent == records, "kafka-producer-perf-test sent {sent} of {records} records:\n{output}");
         Ok(rate)
     }
 
-    /// Returns messages per second as the tool tells, the joining of the group not counted.
+    /// Returns messages per second as the tool reports them, without the time to join the group.
     fn consume(&self, group: &str, records: u64) -> Result<f64> {
         let mut tool = self.kafka.tool("org.apache.kafka.tools.ConsumerPerformance");
         tool.args(["--topic", TOPIC, "--group", group, "--hide-header"]);
@@ -121,7 +121,7 @@ impl<'a> Bench<'a> {
         }
         let output = run_tool(tool)?;
         let (consumed, rate) = consumer_totals(&output)
-            .with_context(|| format!("kafka-consumer-perf-test told no totals:\n{output}"))?;
+            .with_context(|| format!("kafka-consumer-perf-test printed no totals:\n{output}"))?;
         ensure!(consumed >= records, "kafka-consumer-perf-test consumed {consumed} of {records}:\n{output}");
         Ok(rate)
     }
@@ -148,7 +148,7 @@ fn run_tool(mut tool: Command) -> Result<String> {
     Ok(printed)
 }
 
-/// (records, records per second) of the last line that tells both: "2000000 records sent, 84000.1 records/sec (...".
+/// (records, records per second) of the last line that has both: "2000000 records sent, 84000.1 records/sec (...".
 fn producer_totals(output: &str) -> Option<(u64, f64)> {
     let line = output.lines().rev().find(|line| line.contains(" records sent, "))?;
     let (records, rest) = line.split_once(" records sent, ")?;

@@ -23,12 +23,12 @@ use crate::protocol::data;
 use crate::sampler::MIB;
 use crate::workload::{Acks, ClusterKind, Harm, LoadShape, MANY_PARTITIONS};
 
-/// Load before the window on nodes that are warm, or that compile nothing as they run.
+/// Warm-up of nodes that are warm, or that compile nothing as they run.
 const WARM: Duration = Duration::from_secs(2);
-/// How long nodes are left alone before their CPU at rest is measured, and while.
+/// Time of rest before the CPU at rest of nodes is measured, and time of that measurement.
 const SETTLE: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(10);
-/// What a sync takes longer that is delayed, in microseconds.
+/// Delay of a delayed sync, in microseconds.
 const SYNC_DELAY_US: u32 = 200_000;
 
 pub(super) fn run(case: &Case<'_>, kind: ClusterKind) -> Result<Measured> {
@@ -45,8 +45,7 @@ pub(super) fn run(case: &Case<'_>, kind: ClusterKind) -> Result<Measured> {
         ClusterKind::Start => start(case, &mut nodes),
     };
     let measured = measured.map_err(|error| nodes.fault(&format!("{error:#}; the nodes' last lines")))?;
-    // How nodes stop of which one was killed or paused is not measured, and neither is that of Kafka's, the last of which
-    // wait for a controller.
+    // The stop is not measured of nodes of which one was killed or paused, and not of Kafka's: the last of them wait for a controller.
     match kind {
         ClusterKind::Load(_) | ClusterKind::Replica(..) => *case.environment.nodes.borrow_mut() = Some(nodes),
         ClusterKind::Idle if case.system.is_mainstem() => nodes.stop()?,
@@ -87,7 +86,7 @@ fn load(case: &Case<'_>, nodes: &mut Nodes, shape: LoadShape) -> Result<Measured
     Ok(measured)
 }
 
-/// Of the node that has the most.
+/// Adds the memory of the node that has the most.
 fn add_memory(measured: &mut Measured, pids: &[u32]) -> Result<()> {
     let memory = pids.iter().map(|pid| process::memory(*pid)).collect::<Result<Vec<_>>>()?;
     let most = |of: fn(&process::Memory) -> u64| memory.iter().map(of).max().unwrap_or(0) as f64 / MIB;
@@ -95,8 +94,8 @@ fn add_memory(measured: &mut Measured, pids: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// A schedule on the partitions that the last node does not lead, first undisturbed, then with harm to that node from the
-/// beginning of the window on.
+/// Runs a schedule on the partitions that the last node does not lead: first undisturbed, then with harm to that node from the beginning of
+/// the window on.
 fn replica(case: &Case<'_>, nodes: &mut Nodes, shape: LoadShape, harm: Harm) -> Result<Measured> {
     let victim = NODES - 1;
     let mut measured = Measured::default();
@@ -128,7 +127,7 @@ fn replica(case: &Case<'_>, nodes: &mut Nodes, shape: LoadShape, harm: Harm) -> 
 #[derive(Debug)]
 enum Harmed {
     Paused(u32),
-    /// What delays its syncs.
+    /// The process that delays its syncs.
     Traced(Child),
 }
 
@@ -159,7 +158,7 @@ impl Harmed {
     }
 }
 
-/// Has every sync of a process take longer. What tracing costs comes upon the one that is harmed.
+/// Delays every sync of a process. The cost of tracing falls on the harmed node.
 fn delay_syncs(pid: u32) -> Result<Child> {
     let calls = "fsync,fdatasync,sync_file_range,msync";
     let mut strace = Command::new("strace");
@@ -169,7 +168,7 @@ fn delay_syncs(pid: u32) -> Result<Child> {
     strace.spawn().context("strace, which delays syncs, does not run: install it")
 }
 
-/// The longest pause of acknowledgements after harm to a leader.
+/// Measures the longest pause of acknowledgements after harm to a leader.
 fn leader(case: &Case<'_>, nodes: &mut Nodes, harm: Harm) -> Result<Measured> {
     let (warmup, name) = (warmup(case, nodes), nodes.next_topic());
     let topic = topic(case, nodes, &name, 18)?;
@@ -214,7 +213,7 @@ fn idle(case: &Case<'_>, nodes: &mut Nodes) -> Result<Measured> {
     Ok(measured)
 }
 
-/// From the start of three empty nodes to the first record that a majority has.
+/// Measures the time from the start of three empty nodes to the first record that a majority has.
 fn start(case: &Case<'_>, nodes: &mut Nodes) -> Result<Measured> {
     let (system, durability) = (case.system, case.durability);
     let codec = PayloadCodec::half_random(100);

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::Measured;
 use crate::process;
 
-/// The least that /proc tells: one tick.
+/// The resolution of CPU times in /proc: one tick.
 const TICK: f64 = 0.01;
 
 /// CPU time of the broker, of this process with the tools that it ran, and of the whole machine.
@@ -23,13 +23,13 @@ impl CpuTimes {
         Ok(Self { broker: process::cpu_time(broker)?, ..Self::before_broker()? })
     }
 
-    /// Of several nodes together.
+    /// Samples the CPU time of several nodes together.
     pub(crate) fn sample_all(nodes: &[u32]) -> Result<Self> {
         let times = nodes.iter().map(|node| process::cpu_time(*node)).collect::<Result<Vec<_>>>()?;
         Ok(Self { broker: times.iter().sum(), ..Self::before_broker()? })
     }
 
-    /// Before the broker's process begins.
+    /// Samples the CPU time before the broker's process begins.
     pub(crate) fn before_broker() -> Result<Self> {
         Ok(Self {
             broker: Duration::ZERO,
@@ -50,14 +50,14 @@ impl CpuTimes {
         self.broker.as_secs_f64()
     }
 
-    /// Adds what that many messages in that time used.
+    /// Adds the CPU that was used for that many messages in that time.
     pub(crate) fn add_figures(&self, measured: &mut Measured, messages: f64, seconds: f64) {
         // A load so small that the broker used no tick counts as one tick.
         measured.add([("messages_per_cpu_s", messages / self.broker.as_secs_f64().max(TICK))]);
         self.add_circumstances(measured, seconds);
     }
 
-    /// Adds how many CPUs the driver and others used in that time.
+    /// Adds the number of CPUs that the driver and others used in that time.
     pub(crate) fn add_circumstances(&self, measured: &mut Measured, seconds: f64) {
         let others = self.machine.saturating_sub(self.broker + self.driver);
         measured.add([

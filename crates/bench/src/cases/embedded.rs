@@ -19,9 +19,9 @@ use crate::process::{self, Resident};
 use crate::results::Curves;
 use crate::sampler::MIB;
 
-/// How often memory is looked at.
+/// Interval between samples of the memory.
 const LOOK: Duration = Duration::from_millis(20);
-/// A side that takes so much longer than its load has lost something.
+/// If a side takes longer than its load by this time, it has lost something.
 const LATE: Duration = Duration::from_secs(90);
 
 pub(super) fn run(case: &Case<'_>, load: EmbeddedLoad) -> Result<Measured> {
@@ -58,7 +58,7 @@ fn run_in(case: &Case<'_>, load: EmbeddedLoad, directory: &std::path::Path) -> R
         ("written_mib", bytes_below(directory)? as f64 / MIB),
     ]);
     let mut others = Measured::default();
-    // The side is a child that was waited for, and so counts as the driver.
+    // The side was a child that has been awaited, so its CPU time counts as the driver's.
     CpuTimes::before_broker()?.since(&before).add_circumstances(&mut others, seconds);
     measured.figures.extend(others.figures.into_iter().filter(|(key, _)| key == "other_cpus"));
     Ok(measured)
@@ -102,7 +102,7 @@ fn add_printed(measured: &mut Measured, load: EmbeddedLoad, window_s: f64, print
     Ok(())
 }
 
-/// Of (value, how often) pairs.
+/// Reads a histogram from pairs of a value and its count.
 fn histogram(values: &Value) -> Option<Histogram<u64>> {
     let mut histogram = latency::new_histogram();
     for pair in values.as_array()? {
@@ -122,23 +122,23 @@ fn bytes_below(directory: &std::path::Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// The most memory of each kind, and the CPU time.
+/// The maximum of each kind of memory, and the CPU time.
 #[derive(Debug, Default, Clone, Copy)]
 struct Seen {
     most: Resident,
     cpu: Duration,
 }
 
-/// A child that does not outlive the one who holds it.
+/// A child process that is killed when this is dropped.
 struct Watched(Child);
 
 impl Watched {
-    /// Looks at it until it ends; returns what it printed.
-    fn finish(mut self, patience: Duration) -> Result<(Seen, String)> {
+    /// Samples the child until it ends, at most for `timeout`; returns its output.
+    fn finish(mut self, timeout: Duration) -> Result<(Seen, String)> {
         let mut seen = Seen::default();
         let mut output = self.0.stdout.take().context("its output is piped")?;
         let mut errors = self.0.stderr.take().context("its errors are piped")?;
-        // What is printed is read, or the child would wait at a full pipe.
+        // The output has to be read, or the child would wait at a full pipe.
         let output = thread::spawn(move || {
             let mut text = String::new();
             output.read_to_string(&mut text).map(|_| text)
@@ -150,7 +150,7 @@ impl Watched {
         let begin = Instant::now();
         let status = loop {
             let pid = self.0.id();
-            // A process that has just ended has neither.
+            // A process that has just ended has no such files.
             if let (Ok(resident), Ok(cpu)) = (process::resident(pid), process::cpu_time(pid)) {
                 seen.most.anonymous = seen.most.anonymous.max(resident.anonymous);
                 seen.most.of_files = seen.most.of_files.max(resident.of_files);
@@ -159,7 +159,7 @@ impl Watched {
             if let Some(status) = self.0.try_wait()? {
                 break status;
             }
-            ensure!(begin.elapsed() < patience, "the side does not end within {patience:?}");
+            ensure!(begin.elapsed() < timeout, "the side does not end within {timeout:?}");
             thread::sleep(LOOK);
         };
         let text = |joined: thread::Result<std::io::Result<String>>| match joined {
@@ -174,7 +174,7 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // Of a process that has ended already these fail.
+        // Both fail if the process has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

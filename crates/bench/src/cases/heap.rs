@@ -1,4 +1,4 @@
-//! How small Kafka's heap may be: a load with less and less of it, until the load is not held any more.
+//! The smallest heap for Kafka: a load with less and less of it, until the throughput falls.
 
 use anyhow::{Context, Result};
 
@@ -6,7 +6,7 @@ use super::{Case, Measured, load};
 use crate::broker::{DEFAULT_HEAP_MIB, Starved};
 use crate::workload::LoadShape;
 
-/// Tried after the default, until several in a row do not hold.
+/// Heaps that are tried after the default, until several in a row are too small.
 const HEAPS_MIB: [u32; 10] = [768, 512, 384, 256, 192, 160, 128, 96, 64, 48];
 /// One bad run alone may be the machine's fault.
 const MISSES_MAX: u32 = 2;
@@ -43,8 +43,8 @@ fn sweep(mut load: impl FnMut(u32) -> Result<Measured>) -> Result<Measured> {
     Ok(measured)
 }
 
-/// A JVM that does not start, or dies, with so little memory is an answer, whose words are kept. Any other failure says
-/// nothing of the heap.
+/// Keeps the words of a JVM that does not start, or dies, with so little memory: that is an answer. Any other failure says nothing about
+/// the heap.
 fn none_if_starved(measured: &mut Measured, heap_mib: u32, error: anyhow::Error) -> Result<Measured> {
     let error = error.context(format!("with a heap of {heap_mib} MiB"));
     if !error.is::<Starved>() {
@@ -54,7 +54,7 @@ fn none_if_starved(measured: &mut Measured, heap_mib: u32, error: anyhow::Error)
     Ok(Measured::default())
 }
 
-/// Takes the place of what was noted of a larger heap.
+/// Replaces the notes of a larger heap.
 fn note_held(measured: &mut Measured, heap_mib: u32, load: &Measured) {
     measured.add([
         ("smallest_heap_mib", f64::from(heap_mib)),
@@ -63,7 +63,7 @@ fn note_held(measured: &mut Measured, heap_mib: u32, load: &Measured) {
     ]);
 }
 
-/// Keeps the most that others used beside a load: whichever it was, what it shows of its heap may be wrong.
+/// Keeps the most CPUs that others used beside a load: such a load may show too large a heap.
 fn note_others(measured: &mut Measured, load: &Measured) {
     let of = |measured: &Measured| measured.figures.get("other_cpus").copied();
     let most = of(measured).into_iter().chain(of(load)).reduce(f64::max);
@@ -82,12 +82,12 @@ fn is_held(reached: f64, reference: f64) -> bool {
 mod tests {
     use super::*;
 
-    /// A load that reaches so much, or a failure.
+    /// A load with this throughput.
     fn reaching(messages_per_s: f64) -> Result<Measured> {
         Ok(Measured::of([("messages_per_s", messages_per_s), ("vm_hwm_mib", 100.0)]))
     }
 
-    /// The same beside others who use so many CPUs.
+    /// A load beside other processes that use so many CPUs.
     fn disturbed(messages_per_s: f64, other_cpus: f64) -> Result<Measured> {
         let mut measured = reaching(messages_per_s)?;
         measured.add([("other_cpus", other_cpus)]);
@@ -111,8 +111,8 @@ mod tests {
         })
         .unwrap();
         assert_eq!(tried, [1_024, 768, 512, 384, 256, 192, 160]);
-        let told = [("smallest_heap_mib", 256.0), ("messages_per_s_of_512_mib", 89.0)];
-        for (key, value) in told.into_iter().chain([("messages_per_s_of_160_mib", 0.0)]) {
+        let expected = [("smallest_heap_mib", 256.0), ("messages_per_s_of_512_mib", 89.0)];
+        for (key, value) in expected.into_iter().chain([("messages_per_s_of_160_mib", 0.0)]) {
             assert_eq!(measured.figures.get(key), Some(&value), "{key}");
         }
         let notes = [192, 160].map(|heap_mib| {

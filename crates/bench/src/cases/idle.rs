@@ -16,7 +16,7 @@ use crate::protocol::admin;
 use crate::sampler::{MIB, Sampler};
 
 const CONNECTIONS: usize = 1_000;
-/// How long a broker is left alone before its CPU at rest is measured, and while.
+/// Time of rest before the CPU at rest of a broker is measured, and time of that measurement.
 const SETTLE: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(5);
 /// Descriptors for the connections and all else.
@@ -55,7 +55,7 @@ pub(super) fn run(case: &Case<'_>) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Lets this process, and those that it starts, have so many files open.
+/// Raises the limit of open files for this process, and for those that it starts.
 pub(super) fn raise_descriptor_limit(wanted: u64) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < wanted) {

@@ -81,11 +81,11 @@ pub(super) fn measure(case: &Case<'_>, broker: &Running, order: LoadOrder) -> Re
     Ok(measured)
 }
 
-/// What each sync takes under the load, of the one who knows: the probe.
+/// The durations of syncs under the load, which only the probe reports.
 struct Syncs(Connection);
 
 impl Syncs {
-    /// Begins to count; none of a system that does not tell.
+    /// Begins to count; none for a system that does not report them.
     fn of(plan: &Plan) -> Result<Option<Self>> {
         if plan.target.has_topics_and_groups || plan.durability != Durability::Fsync {
             return Ok(None);
@@ -95,7 +95,7 @@ impl Syncs {
         Ok(Some(syncs))
     }
 
-    /// Nanoseconds of those since it was asked before.
+    /// Returns the nanoseconds of syncs since the last call.
     fn take(&mut self) -> Result<Histogram<u64>> {
         sync_costs::take(&mut self.0)
     }

@@ -1,4 +1,4 @@
-//! What security costs beyond the bytes that are encrypted: handshakes and logins, and rules.
+//! The costs of security beyond the bytes that are encrypted: handshakes and logins, and rules.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -27,20 +27,20 @@ use crate::workload::LoadShape;
 const CLIENTS: usize = 4;
 /// Two threads beside a load, each at half the rate.
 const LOGINS_BESIDE: [Duration; 2] = [Duration::from_millis(10); 2];
-/// How much lower their priority is than that of the load: what is asked is how much the broker's half of handshakes disturbs it, and
-/// clients that log in make theirs on machines of their own.
+/// The niceness of their threads, below the load's priority. The broker's half of handshakes is to disturb the load, not the clients' half:
+/// real clients log in from machines of their own.
 const NICENESS_BESIDE: i32 = 10;
-/// How many connections strangers hold, or try to.
-const STRANGERS: usize = 10_000;
-/// Strangers come from as many addresses: one address alone has few places.
-const STRANGER_HOSTS: usize = 200;
-/// One for each, and some for everything else.
-const DESCRIPTORS_OF_STRANGERS: u64 = 11_000;
-/// When all are there, the oldest one goes and comes back so often: what the broker has closed is tried again.
-const STRANGER_INTERVAL: Duration = Duration::from_millis(2);
+/// Connections that unauthenticated peers hold, or try to.
+const UNAUTHENTICATED_PEERS: usize = 10_000;
+/// Addresses that unauthenticated peers connect from: the broker permits few connections of one address.
+const UNAUTHENTICATED_HOSTS: usize = 200;
+/// One descriptor for each of them, and some for everything else.
+const DESCRIPTORS: u64 = 11_000;
+/// Once all are connected, the oldest one is replaced in this interval: connections that the broker has closed are tried again.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(2);
 const RULES: usize = 10_000;
 const RULES_OF_A_REQUEST: usize = 1_000;
-/// Everybody may do what no rule is about: the first rules are made so.
+/// Everybody may do anything without a rule about it: this makes it possible to create the first rules.
 const AUTHORIZED: [&str; 2] = [
     "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found=true",
@@ -67,31 +67,33 @@ pub(super) fn run_handshakes(case: &Case<'_>, key: CertificateKey) -> Result<Mea
     Ok(measured)
 }
 
-/// A load, and the same beside 200 logins a second.
+/// Measures a load, and the same beside 200 logins a second.
 pub(super) fn run_logins(case: &Case<'_>, shape: LoadShape) -> Result<Measured> {
     twice(case, shape, &[], |broker| {
         Ok(Beside::Logins(Logins::start(broker.endpoint(), &LOGINS_BESIDE, NICENESS_BESIDE)))
     })
 }
 
-/// A load, and the same while strangers hold connections and say nothing.
-pub(super) fn run_strangers(case: &Case<'_>, shape: LoadShape) -> Result<Measured> {
-    twice(case, shape, &[], |broker| Ok(Beside::Strangers(Strangers::start(broker.endpoint().address)?)))
+/// Measures a load, and the same while unauthenticated peers hold connections and send nothing.
+pub(super) fn run_unauthenticated(case: &Case<'_>, shape: LoadShape) -> Result<Measured> {
+    twice(case, shape, &[], |broker| {
+        Ok(Beside::Unauthenticated(UnauthenticatedPeers::start(broker.endpoint().address)?))
+    })
 }
 
-/// A load, and the same with an authorizer that has many rules of its user.
+/// Measures a load, and the same with an authorizer that has many rules of its user.
 pub(super) fn run_acls(case: &Case<'_>, shape: LoadShape) -> Result<Measured> {
     twice(case, shape, &AUTHORIZED, |broker| create_rules(broker).map(|()| Beside::Nothing))
 }
 
-/// What goes on beside a load.
+/// The disturbance beside a load.
 enum Beside {
     Nothing,
     Logins(Logins),
-    Strangers(Strangers),
+    Unauthenticated(UnauthenticatedPeers),
 }
 
-/// Loads a broker, then another with these settings after what is done to it.
+/// Loads a broker, then another one with these settings and the disturbance.
 fn twice(
     case: &Case<'_>,
     shape: LoadShape,
@@ -114,7 +116,7 @@ fn twice(
             logins.finish()?;
             measured.add([("handshakes_per_s", per_s)]);
         }
-        Beside::Strangers(strangers) => strangers.finish()?,
+        Beside::Unauthenticated(peers) => peers.finish()?,
     }
     broker.stop()?;
     for (key, undisturbed, part) in [
@@ -128,7 +130,7 @@ fn twice(
     Ok(measured)
 }
 
-/// 10,000 topics that the user of loads may write, besides what it does write and its group.
+/// Creates rules by which the user of loads may write to 10,000 topics, besides the load's topic and its group.
 fn create_rules(broker: &Running) -> Result<()> {
     const USER: &str = "User:ANONYMOUS";
     let mut connection = Connection::open(broker.endpoint())?;
@@ -150,7 +152,7 @@ struct Logins {
 }
 
 impl Logins {
-    /// A client for each interval, which begins no sooner than that after its last beginning; at a lower priority.
+    /// Starts a client for each interval, at a lower priority. It begins once in an interval, or less often if that takes longer.
     fn start(endpoint: Endpoint, intervals: &[Duration], niceness: i32) -> Self {
         let (is_over, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let threads = intervals.iter().map(|&interval| {
@@ -185,31 +187,31 @@ impl Logins {
     }
 }
 
-/// Connections that say nothing, until this is finished.
-struct Strangers {
+/// Connections of unauthenticated peers, which send nothing, until this is finished.
+struct UnauthenticatedPeers {
     is_over: Arc<AtomicBool>,
     thread: thread::JoinHandle<Result<()>>,
 }
 
-impl Strangers {
-    /// Returns when all have connected once.
+impl UnauthenticatedPeers {
+    /// Connects all peers. Returns when all have connected once.
     fn start(broker: SocketAddr) -> Result<Self> {
-        raise_descriptor_limit(DESCRIPTORS_OF_STRANGERS)?;
+        raise_descriptor_limit(DESCRIPTORS)?;
         let is_over = Arc::new(AtomicBool::new(false));
-        let mut held: VecDeque<TcpStream> = VecDeque::with_capacity(STRANGERS);
-        for number in 0..STRANGERS {
-            held.push_back(stranger(broker, number)?);
+        let mut held: VecDeque<TcpStream> = VecDeque::with_capacity(UNAUTHENTICATED_PEERS);
+        for number in 0..UNAUTHENTICATED_PEERS {
+            held.push_back(unauthenticated_peer(broker, number)?);
         }
         let over = is_over.clone();
         let thread = thread::spawn(move || {
             setpriority_process(Some(gettid()), NICENESS_BESIDE).context("lower the priority of a thread")?;
-            for number in STRANGERS.. {
+            for number in UNAUTHENTICATED_PEERS.. {
                 if over.load(Ordering::Relaxed) {
                     break;
                 }
                 held.pop_front();
-                held.push_back(stranger(broker, number)?);
-                thread::sleep(STRANGER_INTERVAL);
+                held.push_back(unauthenticated_peer(broker, number)?);
+                thread::sleep(RECONNECT_INTERVAL);
             }
             Ok(())
         });
@@ -219,17 +221,17 @@ impl Strangers {
     /// Ends them; an error if one could not connect.
     fn finish(self) -> Result<()> {
         self.is_over.store(true, Ordering::Relaxed);
-        self.thread.join().expect("it does not panic").context("a stranger could not connect")
+        self.thread.join().expect("it does not panic").context("an unauthenticated peer could not connect")
     }
 }
 
-/// A connection from one of many loopback addresses.
-fn stranger(broker: SocketAddr, number: usize) -> Result<TcpStream> {
-    let host = number % STRANGER_HOSTS;
+/// Opens a connection from one of many loopback addresses.
+fn unauthenticated_peer(broker: SocketAddr, number: usize) -> Result<TcpStream> {
+    let host = number % UNAUTHENTICATED_HOSTS;
     let host = Ipv4Addr::new(127, 7, 0, u8::try_from(host + 1).expect("there are few hosts"));
     let socket =
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None)?;
     rustix::net::bind(&socket, &SocketAddr::from((host, 0)))?;
-    rustix::net::connect(&socket, &broker).context("a stranger connects")?;
+    rustix::net::connect(&socket, &broker).context("an unauthenticated peer connects")?;
     Ok(socket.into())
 }

@@ -1,5 +1,5 @@
-//! A load by schedule beside 64 slow consumers of data that is not in memory: their answers may not make the broker
-//! large, nor may reading from the disk hold up the others.
+//! A load by schedule beside 64 slow consumers of data that is not in memory. Their responses may not make the broker large, and reading
+//! from the disk may not delay the others.
 
 use anyhow::{Context, Result};
 

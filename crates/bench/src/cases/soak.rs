@@ -1,5 +1,5 @@
-//! A load at 80 % of saturation for long, beside clients that come, go, stall and die: memory has to stay flat, no client
-//! may see an error, and nothing may be lost.
+//! A load at 80 % of saturation for long, beside clients that come, go, stall and die. Memory has to stay flat, no client may see an error,
+//! and nothing may be lost.
 
 use anyhow::{Context, Result};
 
@@ -38,7 +38,7 @@ pub(super) fn run(case: &Case<'_>, saturated: LoadShape) -> Result<Measured> {
     Ok(measured)
 }
 
-/// How much more memory there is at the end of a run than when it had settled, in MiB.
+/// Growth of the memory from the time when it had settled to the end of a run, in MiB.
 fn growth(samples: &Samples) -> Option<f64> {
     Some(mean_within(samples, END)? - mean_within(samples, SETTLED)?)
 }

@@ -18,8 +18,8 @@ use crate::workload::{Acks, Left, MANY_PARTITIONS};
 
 /// The topic of the first record; the broker makes it when its metadata is asked for.
 const TOPIC: &str = "first";
-/// CPU time comes in steps of 10 ms: of a start that takes no longer than that it tells little, so that others are watched
-/// from the same instant on for this long at least.
+/// CPU time comes in steps of 10 ms, which is coarse for a start that takes no longer. So the CPU time of others is watched from the same
+/// instant for this long at least.
 const WATCHED_MIN: Duration = Duration::from_millis(500);
 
 pub(super) fn run(case: &Case<'_>, left: Left) -> Result<Measured> {
@@ -34,7 +34,7 @@ pub(super) fn run(case: &Case<'_>, left: Left) -> Result<Measured> {
     thread::sleep(WATCHED_MIN.saturating_sub(begin.elapsed()));
     let cpu = CpuTimes::sample(broker.pid())?.since(&before);
     let seconds = begin.elapsed().as_secs_f64();
-    // How it would stop is not measured, and after a kill there is much to sync.
+    // The stop is not measured, and after a kill it has much to sync.
     drop(broker);
     let mut measured = Measured::of([
         ("first_ack_ms", took.as_secs_f64() * 1_000.0),
@@ -59,8 +59,8 @@ fn leave_something(case: &Case<'_>, left: Left) -> Result<(DataDir, SocketAddr)>
     }
 }
 
-/// A native client that tries everything anew each millisecond, from the connection on, until a record is
-/// acknowledged. Returns the time since the process was started.
+/// Starts a native client that repeats everything from the connection on every millisecond, until a record is acknowledged. Returns the
+/// time since the process was started.
 fn until_first_ack(broker: &mut Running) -> Result<Duration> {
     let codec = PayloadCodec::new(100);
     let mut connection = None;
@@ -79,7 +79,7 @@ fn until_first_ack(broker: &mut Running) -> Result<Duration> {
     Ok(broker.started_at.elapsed())
 }
 
-/// Whether a record was acknowledged; false while the topic is not there yet.
+/// Returns true if a record was acknowledged; false while the topic does not exist yet.
 fn try_first_record(connection: &mut Connection, codec: &PayloadCodec) -> Result<bool> {
     let Some(topic) = admin::topic_state(connection, TOPIC)? else { return Ok(false) };
     if topic.led_partitions == 0 {

@@ -25,10 +25,10 @@ const TOPIC: &str = "transactions";
 const PARTITIONS: i32 = 6;
 const RECORDS_OF_A_TRANSACTION: u64 = 100;
 const VALUE_BYTES: usize = 100;
-/// What is read: one transaction in ten is aborted.
+/// The number of transactions that are read; one in ten is aborted.
 const TRANSACTIONS_TO_READ: u64 = 2_000;
 const ABORTED_OF: u64 = 10;
-/// How often all of it is read with each isolation level, in turn: a pass is short, and what disturbs the machine longer.
+/// The number of times that all of it is read with each isolation level, in turn. A pass is short; disturbances of the machine last longer.
 const PASSES: usize = 61;
 const READ_UNCOMMITTED: i8 = 0;
 const READ_COMMITTED: i8 = 1;
@@ -98,14 +98,14 @@ pub(super) fn run_commits(case: &Case<'_>, settings: &'static [&'static str]) ->
     Ok(measured)
 }
 
-/// What is written by transactions is read to the end, with one isolation level and the other in turn.
+/// Reads all that was written by transactions, with one isolation level and the other in turn.
 pub(super) fn run_reads(case: &Case<'_>) -> Result<Measured> {
     let broker = Running::start_ready(case.environment, case.launch())?;
     let (topic, mut producer) = prepare(&broker)?;
     let mut batch = BatchBuilder::default();
     for number in 0..TRANSACTIONS_TO_READ {
         send(&mut producer, &mut batch, number)?;
-        // Else each partition has either all of them or none.
+        // Otherwise each partition would have either all aborted transactions or none.
         let turn = number / PARTITIONS as u64;
         producer.end(turn % ABORTED_OF != number % PARTITIONS as u64)?;
     }
@@ -152,7 +152,7 @@ pub(super) fn run_reads(case: &Case<'_>) -> Result<Measured> {
     Ok(measured)
 }
 
-/// So many transactional ids are known, each used once.
+/// Uses each of so many transactional ids once.
 pub(super) fn run_ids(case: &Case<'_>, count: u32) -> Result<Measured> {
     let broker = Running::start_ready(case.environment, case.launch())?;
     let mut connection = Connection::open(broker.address)?;
@@ -170,7 +170,7 @@ pub(super) fn run_ids(case: &Case<'_>, count: u32) -> Result<Measured> {
     ]))
 }
 
-/// Of an odd number of values.
+/// Returns the median of an odd number of values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

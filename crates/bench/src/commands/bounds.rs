@@ -45,7 +45,7 @@ pub(crate) fn run(bounds: &Bounds) -> Result<()> {
         update: bounds.update,
         force: bounds.force,
     };
-    // A reader who has gone is told at the end.
+    // An error of printing, such as a closed pipe, is returned at the end.
     let mut printed = Ok(());
     let found = run_bounds(&order, |bound| {
         if !bounds.json && printed.is_ok() {

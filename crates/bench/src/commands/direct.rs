@@ -6,18 +6,18 @@ use anyhow::{Context, Result};
 use clap::Args;
 use mainstem_bench::StreamsOrder;
 
-/// What `mainstem-bench direct` takes.
+/// Arguments of `mainstem-bench direct`.
 #[derive(Debug, Args)]
 pub(crate) struct Direct {
     /// The loads; all unless some are named.
     loads: Vec<String>,
-    /// How often each system is measured.
+    /// Number of measurements of each system.
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
     /// Length of a window.
     #[arg(long, value_name = "SECONDS", default_value_t = 180)]
     window: u64,
-    /// How long a load runs before its window.
+    /// Length of the load before its window.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     warmup: u64,
     /// Events that are there when a consumer begins to catch up.
@@ -29,7 +29,7 @@ pub(crate) struct Direct {
     /// Events a second of its first step.
     #[arg(long, value_name = "N", default_value_t = 16_000)]
     rate_from: u64,
-    /// It ends where the p99 of the lag is above that, or the rate is not kept, twice in turn.
+    /// It ends when the p99 of the lag is above that, or the rate is not reached, twice in a row.
     #[arg(long, value_name = "MS", default_value_t = 50.0)]
     lag_ms_max: f64,
     /// Watch the stages of events in a further window of so long: sync, wake, HTTP/2, handler. [default: do not]
@@ -53,7 +53,7 @@ pub(crate) struct Direct {
     /// The java that runs the peer. [default: the newest JDK up to 21 that is found]
     #[arg(long, value_name = "PATH")]
     java: Option<PathBuf>,
-    /// Where journals and databases are made: on the disk to be measured.
+    /// Folder for journals and databases: on the disk to be measured.
     #[arg(long, value_name = "DIR", default_value = "target/bench-data")]
     data_root: PathBuf,
     /// Ports are looked for from this one on.

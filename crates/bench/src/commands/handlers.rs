@@ -8,12 +8,12 @@ use mainstem_bench::HandlersOrder;
 
 use super::settings::SystemArguments;
 
-/// What `mainstem-bench handlers` takes.
+/// Arguments of `mainstem-bench handlers`.
 #[derive(Debug, Args)]
 pub(crate) struct Handlers {
     #[command(flatten)]
     systems: SystemArguments,
-    /// How often each framework is measured.
+    /// Number of measurements of each framework.
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
     /// Records of each of five topics with empty handlers.

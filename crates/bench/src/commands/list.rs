@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use mainstem_terminal::{print, print_json, table};
 
-/// What `mainstem-bench list` takes.
+/// Arguments of `mainstem-bench list`.
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Print JSON.

@@ -7,19 +7,19 @@ use anyhow::{Context, Result};
 use clap::Args;
 use mainstem_bench::{Durability, ProbeOptions};
 
-/// What `mainstem-bench probe` takes.
+/// Arguments of `mainstem-bench probe`.
 #[derive(Debug, Args)]
 pub(crate) struct Probe {
-    /// Where it listens.
+    /// Address to listen at.
     #[arg(long, value_name = "HOST:PORT")]
     listen: SocketAddr,
-    /// Where its files are made.
+    /// Folder for its files.
     #[arg(long, value_name = "DIR")]
     directory: PathBuf,
     /// The partitions of its one topic.
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(i32).range(1..))]
     partitions: i32,
-    /// Whether it syncs before it acknowledges.
+    /// The durability that a record has before it is acknowledged.
     #[arg(long, value_name = "NAME", default_value = "page-cache", value_parser = Durability::parse)]
     durability: Durability,
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::commands::settings::{LengthArguments, SystemArguments};
 use mainstem_terminal::{print, print_json};
 
-/// What `mainstem-bench profile` takes.
+/// Arguments of `mainstem-bench profile`.
 #[derive(Debug, Args)]
 pub(crate) struct ProfileArguments {
     /// A load (`mainstem-bench list`).
@@ -19,15 +19,15 @@ pub(crate) struct ProfileArguments {
     /// The system under load.
     #[arg(long, value_name = "NAME", default_value = "mainstem", value_parser = System::parse)]
     system: System,
-    /// Who looks: strace, perf-stat, perf-record.
+    /// The tool that observes the broker: strace, perf-stat, perf-record.
     #[arg(long, value_name = "NAME", default_value = "strace", value_parser = tool)]
     tool: Tool,
-    /// Where a record has to be before it counts as written.
+    /// Place of a record at which it counts as written: page cache, or disk.
     #[arg(long, value_name = "NAME", default_value = "page-cache", value_parser = Durability::parse)]
     durability: Durability,
     #[command(flatten)]
     length: LengthArguments,
-    /// Where the tool writes.
+    /// Folder for the tool's output.
     #[arg(long, value_name = "DIR", default_value = "target/bench-profile")]
     out: PathBuf,
     /// Print JSON.

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use mainstem_terminal::{counted, print, print_json};
 
-/// What `mainstem-bench report` takes.
+/// Arguments of `mainstem-bench report`.
 #[derive(Debug, Args)]
 pub(crate) struct Report {
     /// A folder of runs, as `mainstem-bench run` writes it.

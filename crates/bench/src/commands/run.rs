@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::commands::settings::{LengthArguments, SystemArguments, seconds};
 use mainstem_terminal::{counted, print, print_json, table};
 
-/// What `mainstem-bench run` takes.
+/// Arguments of `mainstem-bench run`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Runs are interleaved between the systems, each on a fresh data directory. Raw runs (JSON), SUMMARY.md and plots go to
@@ -28,10 +28,10 @@ pub(crate) struct Run {
     /// Measure exactly these: kafka, mainstem, mainstem-same, mainstem-split, probe, chronicle, mainstem-queue.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = System::parse, conflicts_with = "peer")]
     systems: Vec<System>,
-    /// How often each system is measured.
+    /// Number of measurements of each system.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..1000))]
     runs: u32,
-    /// Where a record has to be before it counts as written.
+    /// Places of a record at which it counts as written: page cache, or disk.
     #[arg(
         long, value_name = "LIST", value_delimiter = ',', default_value = "page-cache,fsync",
         value_parser = Durability::parse
@@ -42,16 +42,16 @@ pub(crate) struct Run {
     /// Records of a run with Kafka's own tools.
     #[arg(long, value_name = "N", default_value_t = Extent::default().records, value_parser = clap::value_parser!(u64).range(4..))]
     records: u64,
-    /// What a broker holds, in MiB, that is killed before a start.
+    /// Data of a broker that is killed before a start, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = Extent::default().killed_mib)]
     killed_mib: u64,
-    /// What is measured of a soak, in seconds.
+    /// Measured time of a soak, in seconds.
     #[arg(long, value_name = "SECONDS", default_value = "900", value_parser = seconds)]
     soak: Duration,
-    /// What slow consumers find on the disk, in MiB.
+    /// Data on the disk for slow consumers, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = Extent::default().cold_mib, value_parser = clap::value_parser!(u64).range(16..))]
     cold_mib: u64,
-    /// Where results go: an empty folder. [default: bench/results/DATE-N-cores]
+    /// Folder for the results; it has to be empty. [default: bench/results/DATE-N-cores]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Fill the memory with pages of a file before each run, so that none has to get it from the host of a virtual machine
@@ -85,7 +85,7 @@ pub(crate) fn run(run: &Run) -> Result<()> {
     match run.json {
         true => print_json(&json!({ "out": out, "summary": summary }))?,
         false => {
-            print(&told(&summary))?;
+            print(&summary_text(&summary))?;
             print(&format!("raw runs, SUMMARY.md and plots are in {}", out.display()))?;
         }
     }
@@ -134,8 +134,8 @@ impl Run {
     }
 }
 
-/// The medians of each cell, and what became of the goals.
-fn told(summary: &Summary) -> String {
+/// Returns the medians of each cell, and the verdicts on the goals.
+fn summary_text(summary: &Summary) -> String {
     let cells = summary.cells.iter().map(|cell| {
         let columns: Vec<String> =
             cell.systems.iter().map(|system| format!(">{}", system.to_uppercase())).collect();

@@ -1,4 +1,4 @@
-//! What `mainstem-bench run` and `mainstem-bench profile` take about the systems and the length of a load.
+//! Arguments of `mainstem-bench run` and `mainstem-bench profile` about the systems and the length of a load.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use mainstem_bench::{Extent, Settings};
 
-/// Where programs, jars, data and ports are.
+/// The places of programs, jars, data and ports.
 #[derive(Debug, Args)]
 pub(crate) struct SystemArguments {
     /// The mainstem program to measure. [default: the one beside this program]
@@ -25,7 +25,7 @@ pub(crate) struct SystemArguments {
     /// The java that runs the peers. [default: the newest JDK that is found and that they are made for]
     #[arg(long, value_name = "PATH")]
     java: Option<PathBuf>,
-    /// Where data directories are made: on the disk to be measured.
+    /// Folder for data directories: on the disk to be measured.
     #[arg(long, value_name = "DIR", default_value = "target/bench-data")]
     data_root: PathBuf,
     /// The first of 200 ports; 0 takes any that are free.
@@ -33,19 +33,19 @@ pub(crate) struct SystemArguments {
     port: u16,
 }
 
-/// How long a load is run.
+/// The length of a load.
 #[derive(Debug, Args)]
 pub(crate) struct LengthArguments {
     /// Load before the window, in seconds; a JVM needs 15.
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
     warmup: Duration,
-    /// What is measured of a load, in seconds.
+    /// Measured time of a load, in seconds.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     window: Duration,
 }
 
 impl SystemArguments {
-    /// The same for the benchmark.
+    /// Returns these as the benchmark's settings.
     pub(crate) fn settings(&self) -> Result<Settings> {
         let mainstem = match &self.mainstem {
             Some(path) => path.clone(),
@@ -66,7 +66,7 @@ impl SystemArguments {
 }
 
 impl LengthArguments {
-    /// With everything else as it is by default.
+    /// Returns these as an extent, with the defaults for everything else.
     pub(crate) fn extent(&self) -> Extent {
         Extent { warmup: self.warmup, window: self.window, ..Extent::default() }
     }

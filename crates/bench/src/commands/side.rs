@@ -7,12 +7,12 @@ use clap::Args;
 use mainstem_bench::SideOptions;
 use mainstem_terminal::print;
 
-/// What `mainstem-bench side` takes.
+/// Arguments of `mainstem-bench side`.
 #[derive(Debug, Args)]
 pub(crate) struct Side {
     /// The load.
     load: String,
-    /// Where its queues are made: a folder of its own.
+    /// Folder for its queues, with nothing else in it.
     directory: PathBuf,
     /// Numbers of the load, by name.
     #[arg(value_name = "NAME=VALUE")]

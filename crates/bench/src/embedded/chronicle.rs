@@ -13,7 +13,7 @@ pub(crate) const VERSION: &str = "5.27ea11";
 const NEWEST_JAVA: u32 = 21;
 const POM: &str = include_str!("../../chronicle/pom.xml");
 const SOURCE: &str = include_str!("../../chronicle/ChronicleSide.java");
-/// What its documentation asks for from Java 17 on, and no report to its makers.
+/// Flags that its documentation asks for from Java 17 on, and one that turns off its reports to its makers.
 const FLAGS: [&str; 14] = [
     "-Dchronicle.analytics.disable=true",
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",

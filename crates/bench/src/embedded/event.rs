@@ -1,22 +1,22 @@
-//! What the queues carry: three numbers, and a pattern that the first of them chooses.
+//! The events of the queues: three numbers, and a pattern that the first of them chooses.
 
 use anyhow::{Result, ensure};
 
 use super::Event;
 
-/// Patterns begin at so many places.
+/// Number of places at which a pattern may begin.
 const PATTERNS: usize = 1_024;
-/// Of a number in JSON.
+/// Digits of a number in JSON.
 const DIGITS: usize = 20;
 const HEAD: &[u8] = b"{\"sequence\":\"00000000000000000000\",\"due\":\"00000000000000000000\",\"service\":\"00000000000000000000\",\"text\":\"";
 
-/// Writes and checks events; the peer's has the same bytes.
+/// Writes and checks events. The peer's events have the same bytes.
 #[derive(Debug)]
 pub(super) struct Codec {
     pub(super) size: usize,
     is_text: bool,
     places: [usize; 3],
-    /// Where the pattern is.
+    /// The place of the pattern.
     pattern_at: std::ops::Range<usize>,
     /// An event with nothing in it.
     frame: Vec<u8>,

@@ -18,10 +18,10 @@ use crate::process;
 
 const GIVE_UP_NS: u64 = 60_000_000_000;
 
-/// What a side is given: the load and numbers by name.
+/// Options of a side: the load, and numbers by name.
 #[derive(Debug)]
 pub struct SideOptions {
-    /// Where its queues are made.
+    /// The folder for its queues.
     pub directory: PathBuf,
     /// The load, then `NAME=VALUE` each.
     pub arguments: Vec<String>,
@@ -47,7 +47,7 @@ impl SideOptions {
     }
 }
 
-/// A queue as the loads open it: as it is by default, with the thread that prepares what comes.
+/// A queue as the loads open it: with defaults, and the thread that prepares segments in advance.
 struct Place {
     queue: Queue,
     _prepared: Prepared,
@@ -139,7 +139,7 @@ fn hops(options: &SideOptions) -> Result<Value> {
                 }
                 recorded += 1;
             } else if service.is_finished() || now > begin + count * interval_ns + GIVE_UP_NS {
-                // The last ones may have come since.
+                // The last ones may have arrived since.
                 if !service.is_finished()
                     || tailer.position() as u64 == recorded && two.queue.ends().next as u64 == recorded
                 {
@@ -256,7 +256,7 @@ fn contend(options: &SideOptions) -> Result<Value> {
     Ok(json!({ "counts": counts, "seconds": window_ns as f64 / 1e9 }))
 }
 
-/// A reader that sleeps is woken by each message; then nothing comes, and it is looked at what that costs.
+/// Measures a reader that sleeps and is woken by each message; then the cost of its sleep while nothing comes.
 fn wake(options: &SideOptions) -> Result<Value> {
     const IDLE: Duration = Duration::from_secs(2);
     let warmup = options.number("warmup")?;
@@ -287,7 +287,7 @@ fn wake(options: &SideOptions) -> Result<Value> {
         let mut appender = place.queue.exclusive_appender()?;
         let mut event = vec![0; codec.size];
         let mut append = |sequence: u64, publish: &mut Histogram<u64>| -> Result<()> {
-            // From the call on: it is the wake-up that is measured, not how late this thread woke.
+            // The time starts at the call: the wake-up is measured, not the delay of this thread.
             let before = now_ns();
             codec.encode(&mut event, sequence, before);
             appender.append(&event)?;
@@ -316,7 +316,7 @@ fn wake(options: &SideOptions) -> Result<Value> {
     }))
 }
 
-/// False if there is no message yet.
+/// Reads a message; returns false if there is none yet.
 fn read(tailer: &mut Tailer, event: &mut [u8]) -> Result<bool> {
     let Some(record) = tailer.read()? else { return Ok(false) };
     let value = record.value.unwrap_or_default();
@@ -332,7 +332,7 @@ fn pause(waiting: Waiting) {
     }
 }
 
-/// Recorded values and how often each was, in nanoseconds.
+/// Recorded values and the count of each, in nanoseconds.
 fn values(histogram: &Histogram<u64>) -> Vec<[u64; 2]> {
     histogram
         .iter_recorded()

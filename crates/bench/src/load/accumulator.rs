@@ -1,7 +1,7 @@
 //! Records on their way into requests: batches that fill, then wait for their turn. No clock, no socket.
 //!
-//! As the Java producer does it: a batch goes out when it is full or has lingered; until a request takes it, further
-//! records join it; a request takes at most one batch of each partition, and the batches of a partition in order.
+//! It works as the Java producer: a batch goes out when it is full or has lingered. Until a request takes it, further records join it. A
+//! request takes at most one batch of each partition, and the batches of a partition in order.
 
 use std::collections::VecDeque;
 
@@ -12,13 +12,13 @@ const BATCH_BYTES_MAX: usize = 16 << 10;
 /// `max.request.size` of the Java producer.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// A batch, and when each of its records was sent.
+/// A batch, and the time when each of its records was sent.
 #[derive(Debug, Default)]
 pub(crate) struct PendingBatch {
     pub(crate) partition: usize,
     pub(crate) builder: BatchBuilder,
     pub(crate) sent_ns: Vec<u64>,
-    /// When its first record came.
+    /// The time of its first record.
     opened_ns: u64,
 }
 
@@ -28,11 +28,11 @@ pub(crate) struct Accumulator {
     batch_bytes_max: usize,
     /// The bytes of a record within a batch, at most.
     record_bytes: usize,
-    /// At most one for each partition, oldest first.
+    /// Batches that may grow, at most one for each partition, oldest first.
     open: VecDeque<PendingBatch>,
-    /// Full ones, oldest first.
+    /// Full batches, oldest first.
     full: VecDeque<PendingBatch>,
-    /// Whose buffers are used again.
+    /// Acknowledged batches, whose buffers are used again.
     spare: Vec<PendingBatch>,
     bytes: usize,
 }
@@ -59,7 +59,7 @@ impl Accumulator {
         self
     }
 
-    /// Of all batches that no request has taken, about.
+    /// Returns about the number of bytes of all batches that no request has taken.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -68,7 +68,7 @@ impl Accumulator {
         self.open.is_empty() && self.full.is_empty()
     }
 
-    /// Adds a record by `append` to the partition's batch; returns whether that batch is full now.
+    /// Adds a record by `append` to the partition's batch; returns true if that batch is full now.
     pub(crate) fn add(
         &mut self,
         partition: usize,
@@ -131,7 +131,7 @@ impl Accumulator {
         request
     }
 
-    /// When the oldest open batch will have lingered.
+    /// Returns the time when the oldest open batch will have lingered.
     pub(crate) fn linger_ends_ns(&self) -> Option<u64> {
         self.open.front().map(|batch| batch.opened_ns + self.linger_ns)
     }

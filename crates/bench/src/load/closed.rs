@@ -14,7 +14,7 @@ use crate::workload::{Acks, LoadShape};
 pub(crate) struct ClosedLoop {
     producer: Producer,
     acks: Acks,
-    /// Of the next record in each partition.
+    /// The sequence number of the next record in each partition.
     sequences: Vec<u64>,
     last_offsets: Vec<i64>,
     batch: BatchBuilder,
@@ -49,7 +49,7 @@ impl ClosedLoop {
         Ok(totals)
     }
 
-    /// One record and its acknowledgement.
+    /// Sends one record and waits for its acknowledgement.
     fn send(&mut self, partition: usize, sent_ns: u64) -> Result<()> {
         let Producer { connection, topic, codec, number, identity } = &mut self.producer;
         let sequence = self.sequences[partition];

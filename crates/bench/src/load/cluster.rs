@@ -1,7 +1,7 @@
 //! Loads on several nodes: producers and consumers that know who leads each partition.
 //!
-//! Leaders are asked for once, before the load; that they stay is a part of what is measured, and a refusal fails the
-//! run. [`failover`] is for nodes that go away.
+//! The driver asks for leaders once, before the load. That they stay is a part of what is measured, and a refusal fails the run.
+//! [`failover`] is for nodes that go away.
 
 mod closed;
 pub(crate) mod failover;
@@ -65,8 +65,8 @@ impl ClusterTopic {
     }
 }
 
-/// Where records of that durability have to be, as a topic's settings: our nodes sync before they acknowledge unless
-/// they are started with `write.caching`.
+/// The settings of a topic whose records have that durability: our nodes sync before they acknowledge unless they are started with
+/// `write.caching`.
 fn configs(system: System, durability: Durability) -> &'static [(&'static str, &'static str)] {
     match system {
         System::Kafka | System::KafkaSecured => topic_configs(durability),
@@ -96,7 +96,7 @@ pub(crate) fn create_topic(
     retry(until, || serving_topic(nodes, name, partitions)).context("waiting for the topic")
 }
 
-/// One attempt to have a first record acknowledged, from the topic on; false while something is missing.
+/// Tries once to get a first record acknowledged, from the topic on; returns false while something is missing.
 pub(crate) fn try_first_record(
     nodes: &[SocketAddr],
     name: &str,
@@ -142,7 +142,7 @@ fn leaders(nodes: &[SocketAddr], name: &str) -> Result<(TopicId, Vec<Option<Sock
     Ok((topic.id, leaders.collect()))
 }
 
-/// A connection to the first node that takes one.
+/// Connects to the first node that accepts a connection.
 fn open_any(nodes: &[SocketAddr]) -> Result<Connection> {
     let mut error = None;
     for node in nodes {
@@ -154,7 +154,7 @@ fn open_any(nodes: &[SocketAddr]) -> Result<Connection> {
     Err(error.context("there are no nodes")?)
 }
 
-/// Tries until there is an answer, or the time is over: the last error.
+/// Tries until there is a result; after the time returns the last error.
 fn retry<T>(until: Instant, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     loop {
         match attempt() {
@@ -165,7 +165,7 @@ fn retry<T>(until: Instant, mut attempt: impl FnMut() -> Result<T>) -> Result<T>
     }
 }
 
-/// What to run on a cluster.
+/// The load to run on a cluster.
 #[derive(Debug)]
 pub(crate) struct ClusterPlan<'a> {
     pub(crate) shape: LoadShape,
@@ -174,7 +174,7 @@ pub(crate) struct ClusterPlan<'a> {
     pub(crate) partitions: Vec<i32>,
     /// Load before the window.
     pub(crate) warmup: Duration,
-    /// Counts the acknowledged records of the whole load, for those who watch it.
+    /// Counts the acknowledged records of the whole load, for those who observe it.
     pub(crate) acked: Arc<AtomicU64>,
 }
 

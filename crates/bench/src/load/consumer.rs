@@ -19,7 +19,7 @@ use crate::payload::PayloadCodec;
 use crate::protocol::TopicId;
 use crate::protocol::data::FetchSession;
 
-/// How long the consumers may take to read what was acknowledged before the producers stopped.
+/// Timeout for the consumers to read the records that were acknowledged before the producers stopped.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Consumer {
 pub(crate) struct ConsumerTotals {
     pub(crate) consumed: u64,
     pub(crate) end_to_end_ns: Histogram<u64>,
-    /// Who has still to leave the group, if there is one.
+    /// The member that has still to leave the group, if there is one.
     departure: Option<Departure>,
 }
 
@@ -45,8 +45,8 @@ struct Departure {
     positions: Vec<(i32, i64)>,
 }
 
-/// Commits for every consumer, then lets all leave: no member may leave while another still sends heartbeats, or that one
-/// hears of a rebalance.
+/// Commits for every consumer, then lets all leave. No member may leave while another one still sends heartbeats: that one would see a
+/// rebalance.
 pub(crate) fn leave_group(consumers: &mut [ConsumerTotals]) -> Result<()> {
     let mut departures: Vec<_> =
         consumers.iter_mut().filter_map(|consumer| consumer.departure.take()).collect();
@@ -72,7 +72,7 @@ impl Consumer {
         })
     }
 
-    /// A consumer of what one node of several leads; it is in no group.
+    /// Makes a consumer of the partitions that one node of several leads; it is in no group.
     pub(crate) fn of_node(
         address: SocketAddr,
         topic: TopicId,
@@ -88,7 +88,7 @@ impl Consumer {
         })
     }
 
-    /// Consumes until all is drained, with heartbeats on the member's own connection.
+    /// Consumes until all is drained. Heartbeats go over the member's own connection.
     pub(crate) fn run(mut self, phases: &Phases) -> Result<ConsumerTotals> {
         let Some(member) = self.member.take() else {
             return self.consume(phases);

@@ -14,7 +14,7 @@ use crate::secure::Endpoint;
 
 /// The default of Kafka's own consumer.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
-/// The same while the group is still incomplete, and between attempts at a coordinator that is loading.
+/// The interval while the group is still incomplete, and between attempts at a coordinator that is loading.
 const SETUP_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A member with its own connection to the coordinator.
@@ -24,7 +24,7 @@ pub(crate) struct Member {
     membership: Membership,
 }
 
-/// Of how many members a group consists, and how many partitions they share.
+/// The number of members of a group, and of the partitions that they share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shares {
     pub(crate) members: u32,
@@ -70,7 +70,7 @@ impl Shares {
 }
 
 impl Member {
-    /// One generation of the group. An incomplete group deals no partitions, and its members wait for the next one.
+    /// Joins one generation of the group. An incomplete group assigns no partitions, and its members wait for the next generation.
     fn join_once(&mut self, shares: Shares) -> Result<Vec<i32>> {
         let joined = group::join(&mut self.connection, &self.membership)?;
         match joined.error_code {
@@ -104,8 +104,7 @@ impl Member {
         }
     }
 
-    /// Sends heartbeats until the other end of the channel is dropped. A rebalance is an error: no member comes or goes
-    /// during a run.
+    /// Sends heartbeats until the other end of the channel is dropped. A rebalance is an error: no member joins or leaves during a run.
     pub(crate) fn keep_alive(mut self, finished: Receiver<()>) -> Result<Self> {
         loop {
             match finished.recv_timeout(HEARTBEAT_INTERVAL) {

@@ -1,7 +1,7 @@
 //! The open loop and the pipelined one: several requests under way on one connection, as the Java producer has them.
 //!
-//! One thread makes records, sends, and reads acknowledgements as they come. By a schedule, a record's latency counts
-//! from the instant at which it was due, however late it could be sent: what a stalled broker costs is seen in full.
+//! One thread makes records, sends, and reads acknowledgements as they come. With a schedule, a record's latency counts from the instant at
+//! which it was due, however late it could be sent. So a stall of the broker is seen in full.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use crate::workload::{Acks, LoadShape, Pace};
 
 /// `max.in.flight.requests.per.connection` of the Java producer.
 pub(super) const REQUESTS_MAX: usize = 5;
-/// `buffer.memory` of the Java producer: a schedule goes on in time, its records are made when there is room.
+/// `buffer.memory` of the Java producer. A schedule continues in time; its records are made when the buffer has space.
 pub(super) const BUFFER_BYTES_MAX: usize = 32 << 20;
-/// How soon the end of a load is noticed when nothing else happens.
+/// Interval at which the end of a load is looked for when nothing else happens.
 pub(super) const LOOK_UP: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -41,11 +41,12 @@ pub(crate) struct Paced {
     made: Vec<u64>,
     sent: Vec<u64>,
     next_offsets: Vec<i64>,
-    heard_ns: u64,
+    /// The time of the last response.
+    last_response_ns: u64,
     totals: ProducerTotals,
 }
 
-/// When the next record is to be made.
+/// The pace at which records are made.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Source {
     Schedule(Schedule),
@@ -58,7 +59,7 @@ pub(super) enum Source {
 pub(super) struct Schedule {
     pub(super) begin_ns: u64,
     pub(super) per_s: u64,
-    /// How many of its instants have been used.
+    /// The number of its instants that have been used.
     pub(super) used: u64,
 }
 
@@ -69,7 +70,7 @@ impl Schedule {
 }
 
 impl Source {
-    /// Counts what was due in the window and never made: each of them waited at least until now.
+    /// Counts records that were due in the window and never made, each as waiting at least until now.
     pub(super) fn count_unsent(self, phases: &Phases, ack_ns: &mut Histogram<u64>) -> Result<u64> {
         let Source::Schedule(mut schedule) = self else { return Ok(0) };
         let (now_ns, mut unsent) = (clock::now_ns(), 0);
@@ -86,7 +87,7 @@ impl Source {
 }
 
 impl Paced {
-    /// A producer whose pace is not the closed loop's.
+    /// Makes a paced producer, whose pace is not the closed loop's.
     pub(crate) fn new(producer: Producer, shape: &LoadShape) -> Self {
         let partitions = shape.partitions as usize;
         let (source, linger) = match shape.pace {
@@ -107,7 +108,7 @@ impl Paced {
             made: vec![0; partitions],
             sent: vec![0; partitions],
             next_offsets: vec![0; partitions],
-            heard_ns: 0,
+            last_response_ns: 0,
             totals: ProducerTotals::new(),
             producer,
         }
@@ -115,13 +116,13 @@ impl Paced {
 
     pub(crate) fn run(mut self, phases: &Phases) -> Result<ProducerTotals> {
         clock::wake_precisely();
-        self.heard_ns = clock::now_ns();
+        self.last_response_ns = clock::now_ns();
         if let Source::Schedule(schedule) = &mut self.source {
-            schedule.begin_ns = self.heard_ns;
+            schedule.begin_ns = self.last_response_ns;
         }
         let mut is_ending = false;
         while !phases.is_abandoned() {
-            // Once more after the end is seen: what was due before it belongs to the load.
+            // Once more after the end is seen: records that were due before it belong to the load.
             let is_stopped = phases.is_stopped();
             if !is_ending {
                 self.make_records(phases)?;
@@ -170,7 +171,7 @@ impl Paced {
         self.partition = (self.partition + 1) % self.made.len();
     }
 
-    /// Returns whether the batch of the record is full.
+    /// Makes a record. Returns true if its batch is full.
     fn make_record(&mut self, now_ns: u64, sent_ns: u64) -> bool {
         let (partition, codec) = (self.partition, &self.producer.codec);
         let sequence = self.made[partition];
@@ -184,7 +185,7 @@ impl Paced {
         })
     }
 
-    /// Sends what may go out; with `flush` also what has not lingered.
+    /// Sends the requests that may go out; with `flush` also batches that have not lingered.
     fn send_requests(&mut self, flush: bool) -> Result<()> {
         while self.under_way.len() < REQUESTS_MAX {
             let mut request = self.accumulator.take_request(clock::now_ns(), flush);
@@ -204,19 +205,19 @@ impl Paced {
         Ok(())
     }
 
-    /// Waits until something is to be done, and takes the responses that have come meanwhile.
+    /// Waits for the next thing to do, and takes the responses that have come meanwhile.
     fn read_responses(&mut self, phases: &Phases) -> Result<()> {
         if !self.producer.connection.read_within(self.time_to_wait())? {
-            let silence = Duration::from_nanos(clock::now_ns().saturating_sub(self.heard_ns));
+            let silence = Duration::from_nanos(clock::now_ns().saturating_sub(self.last_response_ns));
             let is_owed = !self.under_way.is_empty();
             ensure!(!is_owed || silence < SILENCE_MAX, "no acknowledgement for {SILENCE_MAX:?}");
             if !is_owed {
-                self.heard_ns = clock::now_ns();
+                self.last_response_ns = clock::now_ns();
             }
             return Ok(());
         }
         let acked_ns = clock::now_ns();
-        self.heard_ns = acked_ns;
+        self.last_response_ns = acked_ns;
         while let Some(response) = self.producer.connection.take_response(PRODUCE)? {
             let request = self.under_way.pop_front().context("a response without a request")?;
             check_offsets(response, &self.producer.topic, &request, &mut self.next_offsets)?;
@@ -235,7 +236,7 @@ impl Paced {
         Ok(())
     }
 
-    /// Until the next record is due or a batch has lingered, as far as it could be made or sent then.
+    /// Returns the time until the next record is due or a batch has lingered, if it can be made or sent then.
     fn time_to_wait(&self) -> Duration {
         let now_ns = clock::now_ns();
         let record_ns = match self.source {
@@ -251,7 +252,7 @@ impl Paced {
     }
 }
 
-/// Each batch of the request must have been put right behind what this producer was answered before, or further on.
+/// Checks the offsets of a response: each batch must come right behind the last acknowledged one of this producer, or further on.
 pub(super) fn check_offsets(
     response: Reader<'_>,
     topic: &[u8; 16],

@@ -1,4 +1,4 @@
-//! What the threads of one load share: the measured window, and when to stop.
+//! State that the threads of one load share: the measured window, and the signal to stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -25,7 +25,7 @@ pub(crate) struct Phases {
 }
 
 impl Phases {
-    /// Acknowledgements are counted in `acked`, which others may watch.
+    /// Makes the phases of a load. Acknowledgements are counted in `acked`, which others may observe.
     pub(crate) fn new(acked: Arc<AtomicU64>) -> Self {
         Self {
             window_begin_ns: AtomicU64::new(UNKNOWN),
@@ -50,7 +50,7 @@ impl Phases {
         now
     }
 
-    /// Whether an instant, which is past, lies in the window as far as it has begun and ended.
+    /// Returns true if a past instant is in the window, as far as it has begun and ended.
     pub(crate) fn window_contains(&self, ns: u64) -> bool {
         self.window_begin_ns.load(SeqCst) <= ns && ns < self.window_end_ns.load(SeqCst)
     }
@@ -87,7 +87,7 @@ impl Phases {
         self.consumed.fetch_add(records, SeqCst);
     }
 
-    /// Whether the producers have stopped and all that they sent was consumed.
+    /// Returns true if the producers have stopped and all that they sent was consumed.
     pub(crate) fn is_drained(&self) -> bool {
         self.consumed.load(SeqCst) >= self.expected.load(SeqCst)
     }

@@ -1,4 +1,4 @@
-//! What all producers are given and what they report.
+//! The settings and the totals that all producers have.
 
 use std::thread;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::latency::new_histogram;
 use crate::payload::PayloadCodec;
 use crate::protocol::{TopicId, admin, error};
 
-/// Who a producer is: its connection, and what it writes where.
+/// A producer: its connection, its identity, and the partitions that it writes to.
 #[derive(Debug)]
 pub(crate) struct Producer {
     pub(crate) connection: Connection,
@@ -24,15 +24,15 @@ pub(crate) struct Producer {
     pub(crate) identity: Option<(i64, i16)>,
 }
 
-/// What a producer saw; latencies in nanoseconds, of records sent (by schedule: due) within the window.
+/// Counts and latencies of a producer; latencies in nanoseconds, of records sent (by schedule: due) within the window.
 #[derive(Debug)]
 pub(crate) struct ProducerTotals {
     pub(crate) produced: u64,
     pub(crate) acked_in_window: u64,
     pub(crate) ack_ns: Histogram<u64>,
-    /// How long after its instant a record of a schedule was made: what the driver itself adds.
+    /// The time from the instant of a scheduled record until it was made: the delay of the driver itself.
     pub(crate) late_ns: Histogram<u64>,
-    /// Records that were due within the window and not made until the end of the load, for want of room.
+    /// Records that were due within the window and not made until the end of the load, as the buffer had no space.
     pub(crate) unsent_in_window: u64,
 }
 
@@ -53,7 +53,7 @@ impl Producer {
         let mut connection = Connection::open(plan.target.address)?;
         let identity = match (plan.shape.idempotent, plan.target.has_topics_and_groups) {
             (false, _) => None,
-            // The probe looks at no producer ids.
+            // The probe does not look at producer ids.
             (true, false) => Some((0, 0)),
             (true, true) => Some(identify(&mut connection)?),
         };
@@ -62,7 +62,7 @@ impl Producer {
     }
 }
 
-/// Asks for a producer id until the broker has one to give.
+/// Asks for a producer id until the broker has one.
 pub(super) fn identify(connection: &mut Connection) -> Result<(i64, i16)> {
     let deadline = Instant::now() + SETUP_MAX;
     loop {

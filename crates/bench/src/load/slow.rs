@@ -13,22 +13,22 @@ use crate::bytes::{Reader, Writer};
 use crate::connection::{SILENCE_MAX, write_request};
 use crate::protocol::{FETCH, TopicId, check, data};
 
-/// How many there are.
+/// The number of these consumers.
 pub(crate) const CONSUMERS: u32 = 64;
-/// What each of them takes at a time, and how often: 640 KiB/s.
+/// The bytes that each of them takes at a time, and the interval: 640 KiB/s.
 const BYTES_OF_A_TURN: usize = 64 << 10;
 const TURN: Duration = Duration::from_millis(100);
 /// Bytes of an answer up to the error code of its one partition, with the length in front.
 const HEAD_BYTES: usize = 43;
 
-/// Where they read.
+/// The records that they read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OldData {
     pub(crate) topic: TopicId,
     pub(crate) partitions: i32,
-    /// Of each partition.
+    /// The records of each partition.
     pub(crate) records: i64,
-    /// One batch is like the other.
+    /// The records of each batch: all have the same number.
     pub(crate) records_of_a_batch: i64,
 }
 
@@ -81,7 +81,7 @@ impl SlowConsumers {
     }
 }
 
-/// One of them: an answer is under way to it all the time.
+/// A slow consumer. A response is under way to it all the time.
 #[derive(Debug)]
 struct SlowConsumer {
     stream: TcpStream,
@@ -90,13 +90,13 @@ struct SlowConsumer {
     partition: i32,
     position: i64,
     requests: i32,
-    /// Of the answer that is under way.
+    /// The head of the response that is under way.
     head: Vec<u8>,
     bytes_left: usize,
 }
 
 impl SlowConsumer {
-    /// Consumers of one partition begin at equal distances.
+    /// Connects. Consumers of one partition begin at equal distances.
     fn open(address: SocketAddr, data: OldData, number: u32) -> Result<Self> {
         let stream = TcpStream::connect(address).with_context(|| format!("connecting to {address}"))?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
@@ -124,7 +124,7 @@ impl SlowConsumer {
         self.stream.write_all(self.request.as_bytes()).context("a slow consumer cannot ask")
     }
 
-    /// Takes what is there, up to its measure; the number of bytes.
+    /// Takes the bytes that have arrived, up to its measure. Returns their number.
     fn turn(&mut self) -> Result<u64> {
         let mut bytes = [0; BYTES_OF_A_TURN];
         match self.stream.read(&mut bytes) {
@@ -135,7 +135,7 @@ impl SlowConsumer {
         }
     }
 
-    /// Goes through the bytes of an answer; asks for what follows when it is over.
+    /// Takes the bytes of a response; at its end sends the next request.
     fn take(&mut self, mut bytes: &[u8]) -> Result<()> {
         if self.head.len() < HEAD_BYTES {
             let (head, rest) = bytes.split_at(bytes.len().min(HEAD_BYTES - self.head.len()));
@@ -152,7 +152,7 @@ impl SlowConsumer {
         if self.bytes_left == 0 { self.ask() } else { Ok(()) }
     }
 
-    /// To behind an answer of so many bytes, or to the start when there is nothing left.
+    /// Moves the position behind a response of so many bytes, or to the start if nothing is left.
     fn advance(&mut self, bytes: i64) {
         let OldData { records, records_of_a_batch, .. } = self.data;
         // Values of 1 KiB, and at most 12 bytes around each.
@@ -164,7 +164,7 @@ impl SlowConsumer {
     }
 }
 
-/// The bytes of an answer behind its head, which must tell of no error.
+/// Returns the bytes of a response behind its head, which must contain no error.
 fn rest_of_answer(head: &[u8]) -> Result<usize> {
     let mut reader = Reader::new(head);
     let length = reader.u32()? as usize;

@@ -1,7 +1,7 @@
-//! Clients that come, go, stall and die, beside a load: what brokers meet all day, and have to survive unharmed.
+//! Clients that come, go, stall and die, beside a load. Brokers meet such clients all day, and have to survive them unharmed.
 //!
-//! A visitor makes visits of all kinds in turn. What is acknowledged to it must be there: it reads its own record back,
-//! and in the end no partition may be shorter than what was acknowledged in it.
+//! A visitor makes visits of all kinds in turn. A record that was acknowledged to it must exist: it reads its own record back, and in the
+//! end no partition may be shorter than its acknowledged records.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ const VISITORS: u32 = 16;
 const RECORDS: u64 = 20;
 /// Between two visits of a visitor.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long one who stalls leaves an answer unread.
+/// The time for which a visitor that stalls leaves a response unread.
 const STALL: Duration = Duration::from_secs(3);
-/// How soon the end is noticed.
+/// Interval at which the end is looked for.
 const LOOK_UP: Duration = Duration::from_millis(50);
-/// Groups of a visitor, used in turn: when one comes again, the member that died in it has long been given up.
+/// Groups of a visitor, used in turn. When one is used again, the group has long removed the member that died in it.
 const GROUPS: u64 = 16;
 
-/// What becomes of a visit.
+/// A kind of visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visit {
     /// Writes, reads it back, and closes its connection.
@@ -52,7 +52,7 @@ enum Visit {
     JoinsAndDies,
 }
 
-/// In turn.
+/// The visits of a visitor, in turn.
 const VISITS: [Visit; 8] = [
     Visit::InOrder,
     Visit::DiesSending,
@@ -72,17 +72,17 @@ pub(crate) struct Visitors {
     threads: Vec<JoinHandle<Result<Totals>>>,
 }
 
-/// What visitors did.
+/// Counts of what visitors have done.
 #[derive(Debug, Default)]
 struct Totals {
     visits: u64,
     acked: u64,
-    /// Sent in whole, and not known to be acknowledged.
+    /// Records that were sent in whole, and are not known to be acknowledged.
     unknown: u64,
 }
 
 impl Visitors {
-    /// Makes their topic and lets them in.
+    /// Makes their topic and starts them.
     pub(crate) fn start(address: SocketAddr, durability: Durability) -> Result<Self> {
         let mut connection = Connection::open(address)?;
         let configs = topic_configs(durability);

@@ -19,7 +19,7 @@ const LABEL_SIZE: u32 = 14;
 /// Nearer to 100 % than this no percentile is drawn.
 const BEYOND_MIN: f64 = 1e-6;
 
-/// What an axis measures.
+/// The quantity and scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     /// Percentiles, equally far apart for each tenfold nearness to 100 %.
@@ -65,17 +65,17 @@ impl Unit {
         matches!(self, Self::Latency | Self::Memory)
     }
 
-    /// Where a value stands on the axis.
+    /// Returns the place of a value on the axis.
     fn place(self, value: f64) -> f64 {
         match self {
             Self::Percentile => -(1.0 - value / 100.0).max(BEYOND_MIN).log10(),
-            // A logarithm wants more than nothing.
+            // A logarithm needs a value above 0.
             Self::Latency | Self::Memory => value.max(0.01),
             Self::Rate | Self::Seconds => value,
         }
     }
 
-    /// What stands beside a place.
+    /// Returns the label of a place.
     fn label(self, place: f64) -> String {
         match self {
             Self::Percentile if (place - place.round()).abs() > 1e-9 => String::new(),
@@ -191,7 +191,7 @@ impl Chart {
         low..high.max(low + 1.0)
     }
 
-    /// With some room above; from 0 unless it is logarithmic.
+    /// Returns the range of the vertical axis, with some space above; from 0 unless it is logarithmic.
     fn y_range(&self) -> (f64, f64) {
         let (low, high) = ends(self.points().map(|(_, y)| self.y.place(y)));
         if self.y.is_logarithmic() { (low / 1.5, high * 1.5) } else { (0.0, (high * 1.1).max(1.0)) }

@@ -17,7 +17,7 @@ const PARTITIONS_MAX: usize = 100_000;
 /// The timestamp that asks for the end of a partition.
 const LATEST: i64 = -1;
 
-/// What a client asks first on each connection; tells that the broker answers.
+/// Sends the first request of a client on each connection. An answer shows that the broker serves.
 pub(crate) fn api_versions(connection: &mut Connection) -> Result<()> {
     let mut reader = connection.call(API_VERSIONS, |writer| {
         writer.compact_string("mainstem-bench");
@@ -37,7 +37,7 @@ pub(crate) fn create_topic(
     create_replicated_topic(connection, name, (partitions, 1), configs)
 }
 
-/// The same with so many partitions and replicas of each.
+/// Creates a topic with numbers of partitions and of replicas of each.
 pub(crate) fn create_replicated_topic(
     connection: &mut Connection,
     name: &str,
@@ -71,7 +71,7 @@ pub(crate) fn create_replicated_topic(
     Ok(id)
 }
 
-/// Allows or denies a user what it wants of topics and groups.
+/// Allows or denies a user all operations on topics or groups.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acl<'a> {
     /// 2: topic, 3: group.
@@ -80,7 +80,7 @@ pub(crate) struct Acl<'a> {
     pub(crate) principal: &'a str,
 }
 
-/// Allows all that is named.
+/// Creates rules.
 pub(crate) fn create_acls(connection: &mut Connection, acls: &[Acl<'_>]) -> Result<()> {
     let mut reader = connection.call(CREATE_ACLS, |writer: &mut Writer| {
         writer.compact_len(acls.len());
@@ -154,7 +154,7 @@ pub(crate) fn count_records(connection: &mut Connection, name: &str, partitions:
     Ok(records)
 }
 
-/// What Metadata tells of one topic.
+/// The state of a topic as Metadata describes it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct TopicState {
     pub(crate) id: TopicId,
@@ -162,7 +162,7 @@ pub(crate) struct TopicState {
     pub(crate) led_partitions: i32,
 }
 
-/// Asks for one topic, which a broker creates at that if it may. `None` while it is not there yet.
+/// Asks for one topic. A broker that may create topics creates it. `None` while it does not exist.
 pub(crate) fn topic_state(connection: &mut Connection, name: &str) -> Result<Option<TopicState>> {
     let reader = connection.call(METADATA, |writer: &mut Writer| {
         writer.compact_len(1);
@@ -184,22 +184,22 @@ fn read_topic_state(reader: Reader<'_>) -> Result<Option<TopicState>> {
     }))
 }
 
-/// What Metadata tells of a cluster and one topic.
+/// The state of a cluster and of one topic as Metadata describes them.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ClusterState {
     /// The ports of its live nodes on this machine, by id.
     pub(crate) ports: BTreeMap<i32, u16>,
-    /// None while it is not there.
+    /// None while the topic does not exist.
     pub(crate) topic: Option<Leaders>,
 }
 
-/// Who leads a topic's partitions.
+/// The leaders of a topic's partitions.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Leaders {
     pub(crate) id: TopicId,
     /// Node and epoch of each partition's leader, if there is one.
     pub(crate) leaders: Vec<Option<(i32, i32)>>,
-    /// Whether all replicas of all partitions are in sync.
+    /// True if all replicas of all partitions are in sync.
     pub(crate) all_in_sync: bool,
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn read_produced_code(mut reader: Reader<'_>) -> Result<i16> {
     reader.i16()
 }
 
-/// Whether every partition of a topic can be read; a broker tells of a leader before it has opened the log.
+/// Returns true if every partition of a topic can be read. A broker may name a leader that has not opened the log yet.
 pub(crate) fn all_partitions_serve(
     connection: &mut Connection,
     topic: &TopicId,
@@ -102,7 +102,7 @@ pub(crate) fn all_partitions_serve(
     partitions_serve(connection, topic, &(0..partitions).collect::<Vec<_>>())
 }
 
-/// The same of some partitions.
+/// Returns true if some partitions of a topic can be read.
 pub(crate) fn partitions_serve(
     connection: &mut Connection,
     topic: &TopicId,
@@ -225,14 +225,14 @@ pub(crate) fn read_all(
     }
 }
 
-/// The offset behind the last whole batch; `None` where there is none.
+/// Returns the offset behind the last whole batch; `None` if there is none.
 fn next_offset(mut records: &[u8]) -> Result<Option<i64>> {
     let mut next = None;
     while records.len() >= BATCH_PREFIX_BYTES {
         let mut reader = Reader::new(records);
         let (base_offset, length) = (reader.i64()?, reader.u32()? as usize);
         let Some(batch) = records.get(BATCH_PREFIX_BYTES..BATCH_PREFIX_BYTES + length) else { break };
-        // Leader epoch, magic, CRC and attributes stand before the delta of the last offset.
+        // Leader epoch, magic, CRC and attributes come before the delta of the last offset.
         let last_offset_delta = Reader::new(batch.get(11..).context("a batch without a header")?).i32()?;
         next = Some(base_offset + i64::from(last_offset_delta) + 1);
         records = &records[BATCH_PREFIX_BYTES + length..];
@@ -249,7 +249,7 @@ struct FetchRequest<'a> {
     min_bytes: i32,
     session_id: i32,
     session_epoch: i32,
-    /// Of each partition.
+    /// The most bytes of each partition.
     partition_bytes_max: i32,
     /// 0: all records, 1: committed ones.
     isolation: i8,
@@ -257,7 +257,7 @@ struct FetchRequest<'a> {
 }
 
 impl<'a> FetchRequest<'a> {
-    /// As Kafka's own consumer asks, but for the session that it keeps.
+    /// Returns a request as Kafka's own consumer sends it, but without a session.
     fn outside_of_sessions(topic: &'a TopicId) -> Self {
         Self {
             max_wait_ms: MAX_WAIT_MS,
@@ -306,7 +306,7 @@ struct FetchResponse<'a> {
     reader: Reader<'a>,
     session_id: i32,
     topics_left: usize,
-    /// Of the topic that was entered.
+    /// The partitions left of the topic that was entered.
     partitions_left: usize,
 }
 

@@ -118,7 +118,7 @@ pub(crate) fn sync(
     Ok((code, read_assignment(reader.compact_bytes()?)?))
 }
 
-/// Returns the error code.
+/// Sends a heartbeat. Returns the error code.
 pub(crate) fn heartbeat(connection: &mut Connection, membership: &Membership) -> Result<i16> {
     let mut reader = connection.call(HEARTBEAT, |writer| {
         write_member(writer, membership);
@@ -207,7 +207,7 @@ fn assignment(topic: &str, partitions: &[i32]) -> Vec<u8> {
     writer.as_bytes().to_vec()
 }
 
-/// The partitions of an assignment; none where it is empty, as after an error.
+/// Returns the partitions of an assignment; none if it is empty, as after an error.
 fn read_assignment(bytes: &[u8]) -> Result<Vec<i32>> {
     let mut reader = Reader::new(bytes);
     let mut partitions = Vec::new();

@@ -1,4 +1,4 @@
-//! SyncCosts (32767) version 0: the probe's own, by which it tells what each of its syncs took.
+//! SyncCosts (32767) version 0: the probe's own API, which returns the time of each of its syncs.
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
@@ -8,12 +8,12 @@ use crate::bytes::{Reader, Writer};
 use crate::connection::Connection;
 use crate::latency::new_histogram;
 
-/// Nanoseconds of each sync since it was asked before, or since the probe's start.
+/// Returns the nanoseconds of each sync since the last call, or since the probe's start.
 pub(crate) fn take(connection: &mut Connection) -> Result<Histogram<u64>> {
     read(connection.call(SYNC_COSTS, |_| {})?)
 }
 
-/// Writes the body of a response: (nanoseconds, how often) of all that were seen.
+/// Writes the body of a response: (nanoseconds, count) of all recorded values.
 pub(crate) fn write(writer: &mut Writer, costs: &Histogram<u64>) {
     writer.compact_len(costs.iter_recorded().count());
     for cost in costs.iter_recorded() {
@@ -57,7 +57,7 @@ mod tests {
         }
     }
 
-    /// How many syncs the probe tells of after three batches, and when it is asked at once again.
+    /// Returns the number of syncs that the probe reports after three batches, and when it is asked again right away.
     fn syncs_of_three_batches(durability: Durability) -> (u64, u64) {
         let directory = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -13,7 +13,7 @@ use crate::connection::{Connection, SILENCE_MAX};
 use crate::workload::Acks;
 
 const TIMEOUT_MS: i32 = 60_000;
-/// While the last transaction is ending, the next one is not served; the Java client waits for longer.
+/// Pause before a request of the next transaction is repeated while the last one is ending. The Java client waits longer.
 const RETRY_PAUSE: Duration = Duration::from_micros(200);
 
 /// A producer with a transactional id, on a connection of its own.
@@ -24,7 +24,7 @@ pub(crate) struct TransactionalProducer {
     producer_id: i64,
     epoch: i16,
     topic: TopicId,
-    /// Of the next record in each partition within the transaction.
+    /// The sequence number of the next record in each partition within the transaction.
     sequences: Vec<i32>,
 }
 
@@ -64,7 +64,7 @@ impl TransactionalProducer {
         })
     }
 
-    /// Commits or aborts; the producer goes on with the epoch of its next transaction.
+    /// Commits or aborts; the producer continues with the epoch of its next transaction.
     pub(crate) fn end(&mut self, committed: bool) -> Result<()> {
         let (connection, id) = (&mut self.connection, &self.id);
         let (producer_id, epoch) = (self.producer_id, self.epoch);
@@ -94,7 +94,7 @@ impl TransactionalProducer {
     }
 }
 
-/// Makes a transactional id known: (producer id, epoch).
+/// Initialises a transactional id. Returns (producer id, epoch).
 pub(crate) fn init(connection: &mut Connection, id: &str) -> Result<(i64, i16)> {
     let mut identity = (-1, -1);
     until_served(INIT_PRODUCER_ID, || {
@@ -117,7 +117,7 @@ fn write_init(writer: &mut Writer, id: &str) {
     writer.no_tags();
 }
 
-/// Waits for the coordinator of transactions, whose topic is created by the first who asks.
+/// Waits for the transaction coordinator, whose topic is created at the first request for it.
 pub(crate) fn wait_for_coordinator(connection: &mut Connection, id: &str) -> Result<()> {
     until_served(FIND_COORDINATOR, || {
         let mut reader = connection.call(FIND_COORDINATOR, |writer| {
@@ -136,7 +136,7 @@ pub(crate) fn wait_for_coordinator(connection: &mut Connection, id: &str) -> Res
     })
 }
 
-/// Calls until the answer is an error that does not pass by itself, or none.
+/// Repeats a call until its answer is no error, or an error that does not pass by itself.
 fn until_served(api: Api, mut call: impl FnMut() -> Result<i16>) -> Result<()> {
     let begin = Instant::now();
     loop {

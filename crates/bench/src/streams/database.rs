@@ -1,4 +1,4 @@
-//! PostgreSQL, which the peer needs: as Debian has it, every commit synced, on a port of this machine.
+//! PostgreSQL, which the peer needs: as Debian packages it, every commit synced, on a port of this machine.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -77,7 +77,7 @@ impl Database {
         Ok(())
     }
 
-    /// Of all its processes.
+    /// Returns the CPU time of all its processes.
     pub(super) fn cpu_time(&self) -> Result<Duration> {
         process::cpu_time_of_family(self.pid)
     }
@@ -96,7 +96,7 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // The error that led here is the one to report.
+        // An earlier error is the one to report.
         let _ = self.end();
     }
 }

@@ -1,20 +1,20 @@
-//! At which rate a system ends: steps of a growing rate, each for the same time, until one is missed twice.
+//! Search for the highest rate of a system: steps of a growing rate, each for the same time, until one is missed twice.
 
 use super::talk::Figures;
 
-/// Of the offered rate, what has to be appended in the time of a step.
+/// The part of the offered rate that has to be appended in the time of a step.
 const KEPT_PART: f64 = 0.99;
 /// The rate of a step, as a fraction of the one before.
 const GROWS_BY: (u64, u64) = (5, 4);
 
-/// What decides which rate comes next.
+/// State of the search, which decides the next rate.
 #[derive(Debug)]
 pub(super) struct Ramp {
-    /// The p99 of the lag may be so much.
+    /// The limit of the p99 of the lag.
     lag_ms_max: f64,
-    /// Of the next step.
+    /// The rate of the next step.
     rate: u64,
-    /// The next step was missed once: a pause of the machine alone does not end it.
+    /// The next step was missed once. It is repeated, as the cause may have been a pause of the machine.
     is_again: bool,
     is_over: bool,
     /// Figures of the steps, by their rates.
@@ -39,7 +39,7 @@ impl Ramp {
         self.kept.as_ref().map(|(rate, _)| *rate)
     }
 
-    /// Takes what a step at the next rate has come to; `events_per_s` and `lag_p99_ms` are among it.
+    /// Takes the figures of a step at the next rate, which include `events_per_s` and `lag_p99_ms`.
     pub(super) fn take(&mut self, step: Figures) {
         let of = |key: &str| step.get(key).copied().unwrap_or(f64::NAN);
         let (reached, lag) = (of("events_per_s"), of("lag_p99_ms"));
@@ -60,7 +60,7 @@ impl Ramp {
         self.is_again = !is_kept;
     }
 
-    /// The rates that were kept and missed last, each with all figures of its step, and the lag at each rate.
+    /// The highest rate that was kept and the lowest that was missed, each with all figures of its step, and the lag at each rate.
     pub(super) fn figures(&self) -> Figures {
         let mut figures = Figures::from([
             ("kept_per_s".to_owned(), self.kept().map_or(0.0, |rate| rate as f64)),
@@ -118,7 +118,7 @@ mod tests {
         let mut ramp = Ramp::new(100, 0.0);
         climb(&mut ramp, &[(1.0, 1.0), (1.0, 1.0)]);
         assert_eq!((ramp.next(), ramp.kept(), ramp.figures()["kept_per_s"]), (None, None, 0.0));
-        // A figure that is missing is no success.
+        // A missing figure is no success.
         let mut ramp = Ramp::new(100, 50.0);
         ramp.take(Figures::new());
         assert_eq!(ramp.kept(), None);

@@ -1,11 +1,11 @@
-//! Which part of a lag each stage has: joins what publisher and consumer saw pass (`stages.rs` beside `stream_lag`).
+//! The share of each stage in a lag: joins the records of publisher and consumer (`stages.rs` beside `stream_lag`).
 //!
 //! ```text
 //! append ─sync─▶ on the disk ─wake─▶ session ─frame─▶ HTTP/2 ─write─▶ socket ─receive─▶ consumer ─handler─▶ handler
 //! ```
 //!
-//! The stages of an event add up to its lag. Where one begins before the one before has ended, as when a session was awake
-//! already, it took no time.
+//! The stages of an event add up to its lag. If a stage begins before the one before has ended, for example if a session was awake already,
+//! it took no time.
 
 use std::collections::HashMap;
 use std::str::SplitWhitespace;
@@ -16,30 +16,30 @@ use super::talk::Figures;
 
 /// The stages, in turn.
 const STAGES: [&str; 6] = ["sync", "wake", "frame", "write", "receive", "handler"];
-/// Of them, the way through HTTP/2 and the sockets of both ends.
+/// The stages of the way through HTTP/2 and the sockets of both ends.
 const HTTP2: [usize; 2] = [3, 4];
 /// The slowest events: this part of all.
 const TAIL: f64 = 0.01;
 
-/// A frame of a consumer: from when on something was done with it.
+/// A frame of a consumer, and the time of a stage.
 #[derive(Debug)]
 struct Frame {
     from: i64,
     next: i64,
-    /// The session began to make it; of received ones the same as `at`.
+    /// The time when the session began to make it; for received frames the same as `at`.
     woken: u64,
     at: u64,
     peer: String,
 }
 
-/// What was seen of one consumer's frames.
+/// Recorded frames of one consumer.
 #[derive(Debug, Default)]
 struct Seen {
     handed: Vec<Frame>,
     received: Vec<Frame>,
 }
 
-/// What both processes saw.
+/// The records of both processes.
 #[derive(Debug, Default)]
 struct Stamps {
     /// (offset behind, time).
@@ -51,7 +51,7 @@ struct Stamps {
     handled: Vec<(String, i64, u64, u64)>,
 }
 
-/// The next word of a line, as what it stands for.
+/// Parses the next word of a line.
 fn word<T: std::str::FromStr>(words: &mut SplitWhitespace<'_>) -> Result<T> {
     let word = words.next().context("a line is too short")?;
     word.parse().ok().with_context(|| format!("{word:?} is none of what is expected there"))
@@ -96,7 +96,7 @@ impl Stamps {
         Ok(())
     }
 
-    /// How long each stage of an event took; none if one of them was not seen.
+    /// Returns the time of each stage of an event; none if one of them was not recorded.
     fn stages(&self, consumer: &str, offset: i64, sent: u64, handled: u64) -> Option<[u64; 6]> {
         let at = self.synced.partition_point(|(next, _)| *next <= offset);
         let (_, synced) = self.synced.get(at)?;
@@ -106,7 +106,7 @@ impl Stamps {
             .written
             .get(&handed.peer)
             .and_then(|times| times.get(times.partition_point(|time| *time < handed.at)).copied());
-        // Its other end may be faster than the publisher is to say that it has written.
+        // The consumer may have received it before the publisher records that it was written.
         let written = written.unwrap_or(received.at).min(received.at);
         let mut before = sent.min(handled);
         let ends = [*synced, handed.woken, handed.at, written, received.at, handled];
@@ -123,7 +123,7 @@ fn frame_of(frames: &[Frame], offset: i64) -> Option<&Frame> {
     frames.get(behind.checked_sub(1)?).filter(|frame| offset < frame.next)
 }
 
-/// Of each stage median, p99, and the mean in the events that were slowest, in milliseconds, and the same of the lag.
+/// Returns median and p99 of each stage, its mean in the slowest events, in milliseconds, and the same of the lag.
 pub(super) fn shares(publisher: &str, consumer: &str) -> Result<Figures> {
     let stamps = Stamps::of([publisher, consumer])?;
     let all = stamps.handled.iter();
@@ -158,7 +158,7 @@ pub(super) fn shares(publisher: &str, consumer: &str) -> Result<Figures> {
 mod tests {
     use super::*;
 
-    /// Two events in one frame, then one that the session was awake for; the last write is said after it was received.
+    /// Two events in one frame, then one that the session was awake for. The last write is recorded after it was received.
     const PUBLISHER: &str = "synced 2 1400\nhanded c 1.1.1.1:9 0 2 1500 1600\nwritten 1.1.1.1:9 1650\nsynced 3 2200\nhanded c 1.1.1.1:9 2 3 \
                              2100 2300\nwritten 1.1.1.1:8 2310\nwritten 1.1.1.1:9 2500\n";
     const CONSUMER: &str = "received c 0 2 1700\nhandled c 0 1000 1720\nhandled c 1 1100 1750\nreceived c 2 3 2400\nhandled c 2 2000 2450\n";

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::broker::without_developers_variables;
 
-/// What a process says, by name.
+/// Figures that a process prints, by name.
 pub(super) type Figures = BTreeMap<String, f64>;
 
 /// The longest that an answer may take beyond the length of a window: an hour's.
@@ -34,7 +34,7 @@ impl Talking {
         let mut child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
         let output = BufReader::new(child.stdout.take().context("its output is a pipe")?);
         let (sender, lines) = channel();
-        // It ends with the process.
+        // The thread ends with the process.
         thread::spawn(move || {
             output.lines().map_while(std::io::Result::ok).try_for_each(|line| sender.send(line))
         });
@@ -91,7 +91,7 @@ impl Talking {
 
 impl Drop for Talking {
     fn drop(&mut self) {
-        // It may have ended.
+        // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -21,17 +21,17 @@ fn run(arguments: &str) -> Run {
     Run(mainstem_bench(arguments).output().unwrap())
 }
 
-/// What a run of the program said.
+/// The output of a run of the program.
 struct Run(Output);
 
 impl Run {
-    /// Fails the test unless the run succeeded; gives what it printed.
+    /// Fails the test unless the run succeeded; returns its output.
     fn ok(self) -> String {
         assert!(self.0.status.success(), "{:?}", self.0);
         String::from_utf8(self.0.stdout).unwrap()
     }
 
-    /// Fails the test unless the run failed with exit code 1; gives the message.
+    /// Fails the test unless the run failed with exit code 1; returns the message.
     fn failed(self) -> String {
         assert_eq!(self.0.status.code(), Some(1), "{:?}", self.0);
         String::from_utf8(self.0.stderr).unwrap()
@@ -43,7 +43,7 @@ impl Run {
     }
 }
 
-/// Depth asks for more by it; see CONTRIBUTING.md.
+/// The length of a soak, which a test in depth sets; see CONTRIBUTING.md.
 fn soak_seconds() -> u64 {
     std::env::var("TEST_SOAK_SECONDS").ok().and_then(|value| value.parse().ok()).unwrap_or(4)
 }
@@ -62,17 +62,17 @@ impl Bench {
         self.dir.path().join("out")
     }
 
-    /// Half a second of each on free ports. The machine may be as busy as it likes: no figure is judged.
+    /// Runs each load for half a second on free ports. The machine may be as busy as it likes: no figure is judged.
     fn run(&self, arguments: &str) -> Run {
         self.run_if_quiet(&format!("{arguments} --force"))
     }
 
-    /// The same, unless others use the machine.
+    /// Runs it only if nothing else uses the machine.
     fn run_if_quiet(&self, arguments: &str) -> Run {
         Run(self.command(arguments).output().unwrap())
     }
 
-    /// In the page cache, unless the arguments name a durability.
+    /// Returns the command, in the page cache unless the arguments name a durability.
     fn command(&self, arguments: &str) -> Command {
         let (data, out) = (self.dir.path().join("data"), self.out());
         let durability = if arguments.contains("--durability") { "" } else { "--durability page-cache" };
@@ -94,8 +94,8 @@ fn figure<'a>(cell: &'a Value, key: &str) -> &'a Value {
 #[test]
 fn a_closed_and_an_open_loop_are_measured_and_reported() {
     let bench = Bench::new();
-    let told = bench.run("small-msg-saturate fixed-rate-2000").json();
-    let cells = told["summary"]["cells"].as_array().unwrap();
+    let printed = bench.run("small-msg-saturate fixed-rate-2000").json();
+    let cells = printed["summary"]["cells"].as_array().unwrap();
     let names: Vec<_> = cells.iter().map(|cell| cell["workload"].as_str().unwrap()).collect();
     assert_eq!(names, ["small-msg-saturate", "fixed-rate-2000"]);
     for cell in cells {
@@ -115,7 +115,7 @@ fn a_closed_and_an_open_loop_are_measured_and_reported() {
     assert_eq!(figures["produced"], figures["consumed"]);
     assert_eq!(figures["offered_per_s"], 2_000.0);
 
-    // The report can be made anew from the runs alone.
+    // The report can be made again from the runs alone.
     fs::remove_file(bench.out().join("SUMMARY.md")).unwrap();
     fs::remove_dir_all(bench.out().join("plots")).unwrap();
     let said = run(&format!("report {}", bench.out().display())).ok();
@@ -126,8 +126,8 @@ fn a_closed_and_an_open_loop_are_measured_and_reported() {
 #[test]
 fn latencies_on_the_disk_are_measured_and_judged_by_what_a_sync_costs() {
     let bench = Bench::new();
-    let told = bench.run("fixed-rate-2000 --systems mainstem,probe --durability fsync").json();
-    let cell = &told["summary"]["cells"][0];
+    let printed = bench.run("fixed-rate-2000 --systems mainstem,probe --durability fsync").json();
+    let cell = &printed["summary"]["cells"][0];
     assert_eq!(cell["durability"], "fsync");
     let medians = |key: &str| {
         let spreads = figure(cell, key).as_array().unwrap().iter();
@@ -144,7 +144,7 @@ fn latencies_on_the_disk_are_measured_and_judged_by_what_a_sync_costs() {
     }
     check_goals(cell, "under the load");
 
-    // Without the probe's runs the idle disk is what is known.
+    // Without the probe's runs only the idle disk is known.
     let runs = bench.out().join("fixed-rate-2000-fsync.jsonl.gz");
     let both = Command::new("zcat").arg(&runs).output().unwrap().stdout;
     let ours = String::from_utf8(both).unwrap();
@@ -161,7 +161,7 @@ fn latencies_on_the_disk_are_measured_and_judged_by_what_a_sync_costs() {
     check_goals(&run(&report).json()["summary"]["cells"][0], "on the idle disk (no probe ");
 }
 
-/// A cell has a goal for either latency, of times the cost of such a sync, and says what it is times.
+/// Checks that a cell has a goal for either latency, as a multiple of the cost of such a sync, and names that sync.
 fn check_goals(cell: &Value, sync: &str) {
     let goals = cell["goals"].as_array().unwrap();
     for latency in ["ack p99", "end-to-end p99"] {
@@ -178,15 +178,15 @@ fn check_goals(cell: &Value, sync: &str) {
 #[test]
 fn an_embedded_queue_is_measured_without_a_broker() {
     let bench = Bench::new();
-    let told = bench.run("embedded --systems mainstem-queue --mainstem /nowhere").json();
-    let cells = told["summary"]["cells"].as_array().unwrap();
+    let printed = bench.run("embedded --systems mainstem-queue --mainstem /nowhere").json();
+    let cells = printed["summary"]["cells"].as_array().unwrap();
     let figures = |workload: &str| match workload {
         "queue-write" | "queue-write-batches" => ["messages_per_s", "read_per_s"],
         "queue-contend" => ["messages_per_s", "least_writer"],
         "queue-wake" => ["wake_p50_us", "publish_p99_us"],
         _ => ["publish_p50_us", "end_to_end_p999_us"],
     };
-    assert_eq!(cells.len(), 10, "{told}");
+    assert_eq!(cells.len(), 10, "{printed}");
     for cell in cells {
         for key in figures(cell["workload"].as_str().unwrap()) {
             assert!(figure(cell, key)[0]["median"].as_f64().unwrap() > 0.0, "{key} in {cell}");
@@ -194,7 +194,7 @@ fn an_embedded_queue_is_measured_without_a_broker() {
     }
 }
 
-/// All that the summary shows is there, and is what its name says.
+/// Checks that all that the summary shows exists, and is what its name says.
 fn check_report(out: &Path) {
     let summary = fs::read_to_string(out.join("SUMMARY.md")).unwrap();
     assert!(summary.contains("| messages/s |") && summary.contains("mainstem / probe"), "{summary}");
@@ -204,7 +204,7 @@ fn check_report(out: &Path) {
     shown.iter().for_each(|(_, plot)| check_plot(out, plot, "probe"));
 }
 
-/// A plot is there, with a line of that system.
+/// Checks that a plot exists, with a line of that system.
 fn check_plot(out: &Path, plot: &str, system: &str) {
     let svg = fs::read_to_string(out.join(format!("{plot}.svg"))).unwrap();
     let tree = roxmltree::Document::parse(&svg).unwrap();
@@ -215,8 +215,8 @@ fn check_plot(out: &Path, plot: &str, system: &str) {
 #[test]
 fn clients_that_come_go_stall_and_die_do_no_harm() {
     let bench = Bench::new();
-    let told = bench.run(&format!("soak --systems mainstem --soak {}", soak_seconds())).json();
-    let cell = &told["summary"]["cells"][0];
+    let printed = bench.run(&format!("soak --systems mainstem --soak {}", soak_seconds())).json();
+    let cell = &printed["summary"]["cells"][0];
     let median = |key: &str| figure(cell, key)[0]["median"].as_f64().unwrap();
     // All records came back and no client saw an error, or the run would have failed.
     assert!(median("visits") >= 16.0, "{cell}");
@@ -228,8 +228,8 @@ fn clients_that_come_go_stall_and_die_do_no_harm() {
 #[test]
 fn slow_consumers_of_cold_data_do_not_make_the_broker_large() {
     let bench = Bench::new();
-    let told = bench.run("slow-consumers --systems mainstem --cold-mib 256").json();
-    let cell = &told["summary"]["cells"][0];
+    let printed = bench.run("slow-consumers --systems mainstem --cold-mib 256").json();
+    let cell = &printed["summary"]["cells"][0];
     let median = |key: &str| figure(cell, key)[0]["median"].as_f64().unwrap();
     assert!(median("slow_mib_per_s") > 0.0 && median("messages_per_s") > 0.0);
     // The sum of docs/memory.md for 64 connections with a response under way; all 256 MiB would not fit.
@@ -240,8 +240,8 @@ fn slow_consumers_of_cold_data_do_not_make_the_broker_large() {
 fn what_is_measured_beside_plain_loads_has_its_figures() {
     let bench = Bench::new();
     let names = "pipelined-1kb many-partitions idle start start-clean start-killed";
-    let told = bench.run(&format!("{names} --systems mainstem --killed-mib 16")).json();
-    let cells = told["summary"]["cells"].as_array().unwrap();
+    let printed = bench.run(&format!("{names} --systems mainstem --killed-mib 16")).json();
+    let cells = printed["summary"]["cells"].as_array().unwrap();
     let median = |cell: &Value, key: &str| figure(cell, key)[0]["median"].as_f64().unwrap();
     for cell in cells {
         match cell["workload"].as_str().unwrap() {
@@ -255,7 +255,7 @@ fn what_is_measured_beside_plain_loads_has_its_figures() {
             _ => assert!(median(cell, "first_ack_ms") > 0.0, "{cell}"),
         }
         assert!(median(cell, "vm_hwm_mib") > 0.0, "{cell}");
-        // Who used the CPUs meanwhile is known of each, or one could not say which were disturbed.
+        // The CPUs that others used are known of each run, to find those that were disturbed.
         assert!(median(cell, "other_cpus") >= 0.0 && median(cell, "driver_cpus") >= 0.0, "{cell}");
     }
     assert_eq!(cells.len(), names.split(' ').count());
@@ -279,8 +279,8 @@ fn a_broker_is_measured_without_the_settings_of_the_environment() {
     let bench = Bench::new();
     let mut command = bench.command("start --systems mainstem --force");
     // With this one it would not start.
-    let told = Run(command.env("MAINSTEM_NUM_NETWORK_THREADS", "many").output().unwrap()).json();
-    assert_eq!(told["summary"]["failed"], serde_json::json!([]));
+    let printed = Run(command.env("MAINSTEM_NUM_NETWORK_THREADS", "many").output().unwrap()).json();
+    assert_eq!(printed["summary"]["failed"], serde_json::json!([]));
 }
 
 /// A process that does nothing else, for as long as it is wanted.
@@ -312,7 +312,7 @@ fn nothing_is_measured_on_a_busy_machine() {
     drop(busy);
 }
 
-/// The folder of Kafka's jars; without them, `what` is not tested, which is said.
+/// Returns the folder of Kafka's jars. Without them, `what` is not tested, and a line says so.
 fn kafka_jars(what: &str) -> Option<String> {
     let jars = std::env::var("KAFKA_LIB").unwrap_or_default();
     if Path::new(&jars).join("kafka_2.13-4.3.0.jar").exists() {
@@ -326,10 +326,10 @@ fn kafka_jars(what: &str) -> Option<String> {
 fn the_tools_of_kafka_are_clients() {
     let Some(jars) = kafka_jars("Kafka's performance tools") else { return };
     let bench = Bench::new();
-    // It reads what the producer tool wrote.
+    // It reads the records of the producer tool.
     let arguments = "bandwidth-out --systems mainstem --records 4000";
-    let told = bench.run(&format!("{arguments} --kafka-jars {jars}")).json();
-    let cell = &told["summary"]["cells"][0];
+    let printed = bench.run(&format!("{arguments} --kafka-jars {jars}")).json();
+    let cell = &printed["summary"]["cells"][0];
     for key in ["messages_per_s", "mib_per_s", "messages_per_cpu_s"] {
         assert!(figure(cell, key)[0]["median"].as_f64().unwrap() > 0.0, "{key} in {cell}");
     }
@@ -339,8 +339,10 @@ fn the_tools_of_kafka_are_clients() {
 fn kafka_is_measured_beside_us_and_the_probe() {
     let Some(jars) = kafka_jars("Kafka beside Mainstem") else { return };
     let bench = Bench::new();
-    let told = bench.run(&format!("local-1kb-saturate start --peer kafka --kafka-jars {jars}")).json();
-    let [load, start] = told["summary"]["cells"].as_array().unwrap().as_slice() else { panic!("{told}") };
+    let printed = bench.run(&format!("local-1kb-saturate start --peer kafka --kafka-jars {jars}")).json();
+    let [load, start] = printed["summary"]["cells"].as_array().unwrap().as_slice() else {
+        panic!("{printed}")
+    };
     for (cell, systems, key) in [
         (load, &["kafka", "mainstem", "probe"][..], "messages_per_s"),
         (start, &["kafka", "mainstem"][..], "first_ack_ms"),
@@ -354,7 +356,7 @@ fn kafka_is_measured_beside_us_and_the_probe() {
     assert!(summary.contains("mainstem / kafka") && summary.contains("4.3.0"), "{summary}");
 }
 
-/// Kafka is started up to eleven times, so that it is only looked at in depth.
+/// The search starts Kafka up to eleven times, so that it runs only in depth.
 #[test]
 fn the_smallest_heap_is_found() {
     if soak_seconds() < 10 {
@@ -362,8 +364,8 @@ fn the_smallest_heap_is_found() {
     }
     let Some(jars) = kafka_jars("the heap sweep") else { return };
     let bench = Bench::new();
-    let told = bench.run(&format!("heap-sweep --peer kafka --kafka-jars {jars}")).json();
-    let cell = &told["summary"]["cells"][0];
+    let printed = bench.run(&format!("heap-sweep --peer kafka --kafka-jars {jars}")).json();
+    let cell = &printed["summary"]["cells"][0];
     let smallest = figure(cell, "smallest_heap_mib")[0]["median"].as_f64().unwrap();
     assert!((48.0..=1024.0).contains(&smallest), "{cell}");
 }

@@ -41,7 +41,7 @@ const ENTITIES: u32 = 32;
 const EVENTS_OF_CYCLE: u32 = 7;
 const BATCH: u32 = 100;
 
-/// Of nanoseconds, up to ten minutes.
+/// Makes a histogram of nanoseconds, up to ten minutes.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("the bounds are constants that fit")
 }
@@ -82,7 +82,7 @@ fn say(figures: &Figures) -> Result<()> {
     Ok(std::io::stdout().flush()?)
 }
 
-/// What is appended, and how long that took.
+/// The publisher's entities, and the times that their appends took.
 #[derive(Clone)]
 struct Entities {
     journal: Journal,
@@ -126,7 +126,8 @@ impl Entities {
         Ok(events)
     }
 
-    /// Events that are due at one time are appended by the task that looks, in the order of their numbers, and awaited elsewhere.
+    /// Appends events by a schedule. Events that are due at one time are appended by this task, in the order of their numbers, and awaited
+    /// in tasks of their own.
     async fn rate(&self, rate: u64, seconds: u64) -> Result<u64> {
         let (begin, begin_ns) = (Instant::now(), now_ns());
         let mut appending = JoinSet::new();
@@ -240,7 +241,7 @@ async fn publish(directory: &str, address: &str) -> Result<()> {
     Ok(())
 }
 
-/// What came to a consumer.
+/// Events that a consumer has received.
 struct Seen {
     /// The consumer's name.
     name: String,
@@ -248,7 +249,7 @@ struct Seen {
     lags: Mutex<Histogram<u64>>,
 }
 
-/// What came to all of them.
+/// Counts of the events that all consumers have received.
 #[derive(Default)]
 struct Counts {
     events: AtomicU64,

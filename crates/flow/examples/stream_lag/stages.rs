@@ -1,4 +1,4 @@
-//! When events pass their stages: takes the trace events of `mainstem-direct` and those of the handlers, a line each.
+//! Times at which events pass their stages, from the trace events of `mainstem-direct` and those of the handlers, a line each.
 //!
 //! | line | from |
 //! |---|---|
@@ -24,10 +24,10 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::now_ns;
 
-/// More text than this is not kept: what is measured is to be shorter.
+/// More text than this is not kept: a measurement has to be shorter.
 const TEXT_BYTES_MAX: usize = 512 << 20;
 
-/// What was seen since it was asked for.
+/// Stages that were recorded since the last `begin`.
 #[derive(Clone, Default)]
 pub(crate) struct Stages(Arc<Inner>);
 
@@ -39,7 +39,7 @@ struct Inner {
 }
 
 impl Stages {
-    /// Forgets what was seen, and looks from now on.
+    /// Forgets what was recorded, and records from now on.
     pub(crate) fn begin(&self) {
         self.0.listens.get_or_init(|| {
             let set = tracing::subscriber::set_global_default(Listener(self.clone()));
@@ -49,7 +49,7 @@ impl Stages {
         self.0.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// Looks no more, and writes what was seen to a file.
+    /// Stops recording, and writes what was recorded to a file.
     pub(crate) fn end(&self, file: &Path) -> Result<()> {
         self.0.is_on.store(false, Ordering::Relaxed);
         let text = std::mem::take(&mut *self.0.text.lock());
@@ -57,7 +57,7 @@ impl Stages {
         Ok(std::fs::write(file, text)?)
     }
 
-    /// A handler begins with an event.
+    /// Records that a handler begins with an event.
     pub(crate) fn handled(&self, consumer: &str, offset: i64, sent_ns: u64, now_ns: u64) {
         if self.0.is_on.load(Ordering::Relaxed) {
             self.keep(format_args!("handled {consumer} {offset} {sent_ns} {now_ns}"));

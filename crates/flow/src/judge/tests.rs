@@ -8,9 +8,12 @@ use expect_test::{Expect, expect};
 
 use super::*;
 
-/// Runs a script over one message, m, whose verdicts are the transcript; one line is one step:
-/// `fail|transient|poison|stop` (m runs for 1 ms), `others N ok M failed`, `wait MS`, `until N` (m fails until it is a letter,
-/// at most N times, with 20 others succeeding before each).
+/// Runs a script over one message, m, whose verdicts are the transcript. One line is one step:
+///
+/// - `fail|transient|poison|stop`: m runs for 1 ms.
+/// - `others N ok M failed`: attempts of others end.
+/// - `wait MS`: time passes.
+/// - `until N`: m fails until it is a letter, at most N times, with 20 others succeeding before each.
 fn check(script: &str, expected: &Expect) {
     let mut judge = Judge::new(Retry::exponential(100, 10_000));
     let (mut tries, mut now, mut out) = (Tries::default(), 0, String::new());
@@ -39,12 +42,12 @@ fn check(script: &str, expected: &Expect) {
         let started = judge.started();
         now += 1;
         let verdict = judge.failed(&mut tries, started, class, 0, now);
-        let told = match verdict {
+        let verdict_text = match verdict {
             Verdict::Retry { at_ms } => format!("again in {} ms", at_ms - now),
             other => format!("{other:?}"),
         };
         let outage = judge.outage_since_ms().map(|at| format!(", outage since {at}")).unwrap_or_default();
-        writeln!(out, "{line} at {now}: {told}{outage}").unwrap();
+        writeln!(out, "{line} at {now}: {verdict_text}{outage}").unwrap();
         if let Verdict::Retry { at_ms } = verdict {
             now = at_ms;
         }

@@ -1,4 +1,4 @@
-//! What has arrived for a partition and is not in its window yet.
+//! The messages of a partition that have arrived and are not in its window yet.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::filter::Passage;
 use crate::window::{Admitted, Limits, Window};
 use mainstem_records::slice_of;
 
-/// So many batches wait for a partition before it is held.
+/// Batches that may wait for a partition before it is held.
 pub(crate) const QUEUE_MAX: usize = 4;
 
 /// Batches by offset, and the place in the first.
@@ -22,17 +22,17 @@ pub(super) struct Backlog {
     open: Option<(BatchNumber, u32)>,
     batches: VecDeque<FetchedBatch>,
     waits_until_ms: Option<u64>,
-    /// How often the partition has gone elsewhere; batches from before do not count.
+    /// Number of seeks so far; batches from before the last one do not count.
     seeks: u64,
 }
 
-/// What [`Backlog::admit`] has done.
+/// The result of [`Backlog::admit`].
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) count: usize,
     pub(super) is_busy: bool,
-    /// The log goes on at this offset, which is before what was read.
-    pub(super) begins_anew: Option<i64>,
+    /// The offset of a record that comes after later ones: the log starts again there.
+    pub(super) begins_again_at: Option<i64>,
 }
 
 /// Messages of one batch that may run where they are, one after another.
@@ -41,9 +41,9 @@ pub(super) struct Group {
     pub(super) batch: BatchNumber,
     /// The place of the first one.
     pub(super) first: u32,
-    /// How many they are, 1 or more.
+    /// The number of messages, 1 or more.
     pub(super) count: u32,
-    /// What the first one gets that is not done at once.
+    /// The slot of the first one that is not done at once.
     pub(super) slot: u16,
 }
 
@@ -63,7 +63,7 @@ impl Backlog {
             count += 1;
         }
         self.batches.clear();
-        // Others may be on their way, and are counted until they are left out.
+        // Others may be on their way. They are counted until they arrive and are dropped.
         shared.queued.fetch_sub(count, Ordering::SeqCst);
         self.waits_until_ms = None;
     }
@@ -74,12 +74,12 @@ impl Backlog {
         self.seeks
     }
 
-    /// When a filter lets the next message pass.
+    /// The time when a filter lets the next message pass.
     pub(super) fn waits_until_ms(&self) -> Option<u64> {
         self.waits_until_ms
     }
 
-    /// Admits messages to the window, `max` at most, as far as there is room. `slice`: of all, or each by its key.
+    /// Admits messages to the window, `max` at most, until it is full. `slice`: one for all; none takes each message's own, by its key.
     pub(super) fn admit(
         &mut self,
         partition: &Partition,
@@ -104,10 +104,10 @@ impl Backlog {
             let window =
                 progress.window.get_or_insert_with(|| Window::new(record.offset, [], Limits::default()));
             if record.offset < window.arrived() {
-                done.begins_anew = Some(record.offset);
+                done.begins_again_at = Some(record.offset);
                 break;
             }
-            if !window.has_room(record.offset, record.size()) {
+            if !window.fits(record.offset, record.size()) {
                 break;
             }
             match passage(partition, messages, (number, index), now_ms) {
@@ -122,14 +122,14 @@ impl Backlog {
                 passed @ (Passage::Pass | Passage::Refuse(_)) => {
                     let slice = slice.unwrap_or_else(|| slice_of(batch.key(&record), record.offset));
                     if window.unfinished() == 0 {
-                        // What stood still until now had nothing to do.
+                        // An empty window has made no progress because it had nothing to do.
                         progress.moved_ms = now_ms;
                     }
                     if let Admitted::Slot(slot) = window.admit(record.offset, slice, record.size()) {
                         messages.keep(slot, number, index);
                         messages.get_mut(slot).admitted_ms = now_ms;
                         if let Passage::Refuse(failure) = passed {
-                            // In its turn: what is before it of its key comes first.
+                            // It fails in its turn, after the messages before it of the same key.
                             window.run_alone(slot);
                             messages.get_mut(slot).refusal = Some(failure);
                         }
@@ -158,7 +158,7 @@ impl Backlog {
         let of_batch = messages.batch(batch);
         let may_run = |record: &RecordRange| {
             let slice = || slice_of(of_batch.key(record), record.offset);
-            window.may_run_at_once(record.offset, record.size(), slice)
+            window.may_run_inline(record.offset, record.size(), slice)
         };
         if !may_run(&record) {
             return None;
@@ -173,11 +173,11 @@ impl Backlog {
         }
         let slot = window.next_slot();
         let count = 1 + u32::try_from(count).expect("it is less than a batch has");
-        partition.shared.at_once.store(count, Ordering::Relaxed);
+        partition.shared.inline.store(count, Ordering::Relaxed);
         Some(Group { batch, first, count, slot })
     }
 
-    /// So many of a group are behind.
+    /// Moves the place behind `count` messages of a group.
     pub(super) fn skip(&mut self, group: &Group, count: u32) {
         self.open = Some((group.batch, group.first + count));
     }
@@ -204,7 +204,7 @@ impl Backlog {
                 }
                 return Some((number, index, record));
             }
-            // What is behind the last record of a batch, a compacted topic has left out.
+            // A compacted topic has no records behind the last one of this batch.
             let next = batch.batch().next_offset();
             progress.note_topic(next, batch.batch());
             if let Some(window) = progress.window.as_mut().filter(|window| window.arrived() <= next) {
@@ -224,7 +224,7 @@ impl Backlog {
             match messages.open(batch) {
                 Ok(number) => self.open = Some((number, 0)),
                 Err(error) => {
-                    // A driver that is gone has nothing to end.
+                    // If the driver is gone, there is nothing to end.
                     let _ = partition.commands.send(Command::Fail(Error::Client(error)));
                     self.batches.clear();
                 }
@@ -238,13 +238,13 @@ impl Backlog {
         let shared = &partition.shared;
         let before = shared.queued.fetch_sub(1, Ordering::SeqCst);
         if before <= QUEUE_MAX / 2 + 1 && shared.is_held.swap(false, Ordering::SeqCst) {
-            // A driver that is gone holds nothing.
+            // If the driver is gone, nothing is held.
             let _ = partition.commands.send(Command::Release(shared.partition.clone()));
         }
     }
 }
 
-/// Copies those messages of a batch that all was admitted of which may wait for long.
+/// Copies those messages of a batch, all admitted by now, that may wait for long.
 fn copy_stranded(messages: &mut Messages, window: Option<&Window>, number: BatchNumber) {
     let Some(window) = window.filter(|window| window.may_strand()) else { return };
     if let Some(first) = messages.batch(number).record(0).map(|record| record.offset) {

@@ -9,13 +9,13 @@ use crate::cx::Cx;
 use crate::judge::{Mark, Tries};
 use crate::message::{OpenBatch, Received};
 
-/// Rooms of batches that are kept for others.
+/// Vectors of emptied batches that are kept for other batches.
 const SPARE_MAX: usize = 4;
 
 /// A batch that has unfinished messages, or may have.
 pub(super) type BatchNumber = u32;
 
-/// What is known of unfinished messages beside their place in the window.
+/// The unfinished messages, and the batches that they are in.
 #[derive(Default)]
 pub(super) struct Messages {
     slots: Vec<Slot>,
@@ -24,8 +24,7 @@ pub(super) struct Messages {
     spare: Vec<Vec<RecordRange>>,
 }
 
-/// A batch, and how many messages and others need it: a message has no share in it of its own, which would have to be
-/// counted by all threads.
+/// A batch, and how many messages and others need it. A message has no `Arc` of its own: that would have to be counted by all threads.
 #[derive(Default)]
 struct InUse {
     batch: Option<Arc<OpenBatch>>,
@@ -46,11 +45,11 @@ pub(super) struct Slot {
     pub(super) admitted_ms: u64,
     /// When its attempt was started, by the application's clock.
     pub(super) started_ms: u64,
-    /// What its attempt has; there is none while it runs.
+    /// The context of its attempt; none while that runs.
     pub(super) cx: Option<Cx>,
-    /// Which context its attempt was started with.
+    /// The address of the context that its attempt was started with.
     pub(super) cx_address: usize,
-    /// Why no handler gets it.
+    /// The failure of a message that no handler gets.
     pub(super) refusal: Option<Box<Failure>>,
     /// The others of its batch.
     pub(super) others: Vec<u16>,
@@ -72,8 +71,8 @@ impl Messages {
         number
     }
 
-    /// Copies a message that may wait for long: the batch that it came in is a part of an answer of many megabytes,
-    /// all of which would stay in memory for it.
+    /// Copies a message that may wait for long. Its batch is a part of an answer of many megabytes, all of which would stay in memory for
+    /// it.
     pub(super) fn copy(&mut self, slot: u16) {
         let Some((number, index)) = self.get(slot).record else { return };
         if self.batches[number as usize].is_copy {
@@ -112,7 +111,7 @@ impl Messages {
             && self.spare.len() < SPARE_MAX
             && !is_copy
         {
-            self.spare.push(batch.into_room());
+            self.spare.push(batch.into_ranges());
         }
     }
 

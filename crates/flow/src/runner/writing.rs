@@ -20,7 +20,7 @@ use crate::transport::{BoxFuture, Sink};
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// Whether something of a partition is being written, and may be.
+/// The state of a partition's writes: the number under way, and whether more may begin.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     under_way: AtomicUsize,
@@ -28,7 +28,7 @@ pub(super) struct Writes {
 }
 
 impl Writes {
-    /// Lets nothing more be written; returns true the first time. What is under way goes on.
+    /// Lets nothing more be written; returns true the first time. Writes under way continue.
     pub(super) fn end(&self) -> bool {
         !self.have_ended.swap(true, Ordering::Relaxed)
     }
@@ -38,12 +38,12 @@ impl Writes {
         self.have_ended.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the sink has something of which the outcome is not known.
+    /// Returns true if the sink has records whose outcome is not known.
     pub(super) fn are_under_way(&self) -> bool {
         self.under_way.load(Ordering::Relaxed) > 0
     }
 
-    /// Begins a write and waits for it, unless nothing more may be written: this never ends then.
+    /// Begins a write and waits for it. If nothing more may be written, it never ends.
     async fn write<F: Future>(&self, write: impl FnOnce() -> F) -> F::Output {
         if self.have_ended() {
             return std::future::pending().await;
@@ -63,21 +63,21 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// What has been written of the message in a slot.
+/// The outcome of writing the records of the message in a slot.
 pub(super) enum Written {
     Outputs(u16, Result<(), Fault>),
-    /// It fails only by what the application cannot go on after.
+    /// Its only errors are those that end the application.
     Letter(u16, Result<(), Fault>),
 }
 
 /// Records that a message sends.
 pub(super) struct Outputs {
     pub(super) records: Vec<Record>,
-    /// Those whose last header is the trace of the message, which its handler knows nothing of.
+    /// The indexes of records whose last header is the trace of the message, which its handler has not set.
     pub(super) traced: Vec<usize>,
 }
 
-/// Writes what a message sends. What could be written later is tried again there; the handler does not run again for that.
+/// Writes the records that a message sends. A write that may succeed later is retried here; the handler does not run again for that.
 pub(super) fn write_outputs(
     sink: Arc<dyn Sink>,
     writes: Arc<Writes>,
@@ -146,8 +146,8 @@ pub(super) fn letter_of(
     Addressed { letter, topic, source, offset: received.offset() }
 }
 
-/// Writes a dead letter, however long that takes: its message is unfinished until then. One that its topic does not take is written
-/// with less of the message, so that no message is too large to be set aside.
+/// Writes a dead letter, with retries for as long as that takes: its message is unfinished until then. If the topic refuses a letter of
+/// that size, less of the message is written, so that no message is too large to be set aside.
 pub(super) fn write_letter(
     sink: Arc<dyn Sink>,
     writes: Arc<Writes>,
@@ -186,7 +186,7 @@ pub(super) fn write_letter(
 /// Writes as much of a letter as its topic takes. Returns how much that was, and why not more, if it was not all.
 ///
 /// # Errors
-/// Why not even the least could be written, or something else than its size is in the way.
+/// The reason why not even the least could be written, or an error that is not about the size.
 async fn write_what_fits(sink: &dyn Sink, addressed: &Addressed) -> Result<Option<(Extent, Error)>, Error> {
     let mut refused = None;
     for extent in Extent::ALL {

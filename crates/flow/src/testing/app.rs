@@ -19,9 +19,8 @@ use crate::status::Status;
 /// Nothing has happened for so many turns of the runtime: all that can be done without time has been.
 const QUIET_TURNS: u32 = 64;
 
-/// An application on topics in memory. Time stands still but for [`TestApp::advance`]: it needs a runtime with one thread
-/// whose clock is paused, `#[tokio::test(start_paused = true)]`. Handlers that wait for anything but such time are not
-/// waited for.
+/// An application on topics in memory. Time passes only in [`TestApp::advance`]: it needs a runtime with one thread whose clock is paused,
+/// `#[tokio::test(start_paused = true)]`. Handlers that wait for anything but such time are not awaited.
 ///
 /// ```
 /// use mainstem_flow::{App, Cx, Fault, Handler, Json, Msg, Route, TestApp};
@@ -88,7 +87,7 @@ impl TestApp {
     /// Outside of a tokio runtime.
     pub fn made_by(make: impl Fn() -> Result<App> + Send + 'static) -> Result<TestApp> {
         let app = make()?;
-        // What was made once can be made again.
+        // `make` has succeeded once, and makes the same routes again.
         TestApp::start(app, Box::new(move || make().map(|app| app.routes).unwrap_or_default()))
     }
 
@@ -137,14 +136,14 @@ impl TestApp {
         self.memory.append(record);
     }
 
-    /// Cuts the log of a topic at an offset, as an election does of a replica that has no more of it. What is written from then on has
-    /// the next leader epoch. A process that has read further goes on there; see [`TestApp::crash`].
+    /// Cuts the log of a topic at an offset, as an election of a replica with a shorter log does. Records that are written from then on
+    /// have the next leader epoch. A process that has read further continues there; see [`TestApp::crash`].
     pub fn truncate(&self, topic: &str, offset: usize) {
         self.memory.truncate(topic, offset);
     }
 
-    /// Has what handlers send, and dead letters, wait as at a broker that does not answer; or lets it be written. What waits is
-    /// written even if nothing waits for it any more, as by a producer that has it.
+    /// Holds what handlers send, and dead letters, as a broker that does not answer; or lets it be written. Held records are written even
+    /// if nothing waits for them any more, as by a producer that has them.
     pub fn hold_writes(&self, are_held: bool) {
         self.memory.hold_writes(are_held);
     }
@@ -175,7 +174,7 @@ impl TestApp {
         // It panics where time is not paused.
         tokio::time::advance(Duration::ZERO).await;
         self.settle().await;
-        // Time that is paused goes on by itself to the next timer of any task, once nothing else is left to do.
+        // A paused clock moves by itself to the next timer of any task, once nothing else is left to do.
         tokio::time::sleep(time).await;
         self.settle().await;
     }
@@ -210,7 +209,7 @@ impl TestApp {
     /// As the application's tasks do.
     pub async fn stop(mut self) -> Result {
         let Some(process) = self.process.take() else { return Ok(()) };
-        // One that has ended is not there to hear it.
+        // If it has ended by itself, nothing receives this.
         let _ = process.stop.send(Stop::Orderly);
         process.task.await.unwrap_or_else(|error| match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
@@ -233,7 +232,7 @@ impl TestApp {
         self.memory.committed(&TopicPartition::new(topic, 0)).map_or(0, |committed| committed.offset)
     }
 
-    /// How the application is.
+    /// Returns the status of the application.
     pub fn status(&self) -> Option<&Status> {
         self.process.as_ref().map(|process| &*process.status)
     }

@@ -15,7 +15,7 @@ use crate::transport::{BoxFuture, Commit, Event, Sink, Source};
 /// Records of one batch at most.
 const BATCH_RECORDS: usize = 100;
 
-/// What outlives a crash.
+/// The state that survives a crash.
 pub(crate) struct Memory {
     app: Arc<AppState>,
     state: Mutex<State>,
@@ -27,7 +27,7 @@ struct State {
     topics: BTreeMap<String, Log>,
     committed: BTreeMap<TopicPartition, CommittedOffset>,
     is_rebalancing: bool,
-    /// What waits to be written; none: all is written at once.
+    /// Writes that are held; none: each is done at once.
     held: Option<Vec<HeldWrite>>,
     changes: u64,
 }
@@ -40,7 +40,7 @@ struct Log {
     epoch: i32,
 }
 
-/// Records that are not written yet, and what hears of it.
+/// Records that are not written yet, and the sender that completes the write.
 type HeldWrite = (Vec<Record>, oneshot::Sender<()>);
 
 impl Memory {
@@ -84,7 +84,7 @@ impl Memory {
         let held = std::mem::replace(&mut self.state.lock().held, are_held.then(Vec::new));
         for (records, written) in held.into_iter().flatten() {
             records.into_iter().for_each(|record| self.append(record));
-            // What was dropped does not hear of it.
+            // The write may have been dropped.
             let _ = written.send(());
         }
     }
@@ -106,7 +106,7 @@ impl Sink for Memory {
     }
 
     fn close(&self) -> BoxFuture<'static, ()> {
-        // What waits fails by that.
+        // Dropping the senders makes the held writes fail.
         self.state.lock().held.iter_mut().for_each(Vec::clear);
         Box::pin(std::future::ready(()))
     }
@@ -143,7 +143,7 @@ impl MemorySource {
         }
     }
 
-    /// What there is to be told now.
+    /// Returns the next event if there is one now.
     fn look(&mut self) -> Option<Event> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);

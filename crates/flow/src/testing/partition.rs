@@ -190,7 +190,7 @@ mod tests {
         while partition.position() < 2_000 {
             assert!(partition.poll_once().is_pending());
         }
-        // The driver has not heard of it yet.
+        // The driver has not received the request yet.
         for base_offset in [2_000, 4_000, 6_000] {
             partition.give_after(0, answer(base_offset, &[], &unused));
         }
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(partition.shared.queued.load(Ordering::SeqCst), 0);
     }
 
-    /// What a producer says that is closed.
+    /// A sink whose producer is closed.
     struct Closed;
 
     impl Sink for Closed {

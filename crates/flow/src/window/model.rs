@@ -1,9 +1,9 @@
 //! A window and a judge beside a model of them: a set of offsets, searched from the start each time, and all attempts that have
 //! ended.
 //!
-//! The log is fixed; what the steps decide is who runs, in which order messages end, what fails and by whose fault, when a dead
-//! letter is acknowledged, what is committed, and when the partition is revoked or the process dies. All that is promised is
-//! compared after every step.
+//! The log is fixed. The steps decide who runs, in which order messages end, what fails, and by whose fault. They also decide when a dead
+//! letter is acknowledged, what is committed, and when the partition is revoked or the process dies. All promises are compared after every
+//! step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use mainstem_records::slice_of;
 enum Step {
     Admit(usize),
     /// Messages are polled where they arrive, and done at once but for the last one.
-    AtOnce(usize, bool),
+    Inline(usize, bool),
     Start(usize),
     Batch(usize),
     Finish(usize),
@@ -34,7 +34,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (1..12usize).prop_map(Step::Admit),
-        6 => (1..12usize, any::<bool>()).prop_map(|(count, last_waits)| Step::AtOnce(count, last_waits)),
+        6 => (1..12usize, any::<bool>()).prop_map(|(count, last_waits)| Step::Inline(count, last_waits)),
         8 => (1..12usize).prop_map(Step::Start),
         2 => (1..6usize).prop_map(Step::Batch),
         12 => any::<usize>().prop_map(Step::Finish),
@@ -57,7 +57,7 @@ fn class() -> impl Strategy<Value = FaultClass> {
 
 /// Messages that fail alone are letters soon, so that there are some.
 const RETRY: Retry = Retry { initial_ms: 20, max_ms: 80, attempts: 2, give_up_after_ms: 400 };
-/// So many attempts of others say about one that failed whether it did so alone.
+/// Number of attempts of others that decide whether a failed one failed alone.
 const WITNESSES: usize = 10;
 
 /// An attempt that failed: how many had ended when it started, and when it ended.
@@ -119,9 +119,9 @@ struct World {
     done_when_committed: BTreeSet<i64>,
     frontier: i64,
     judge: Judge,
-    /// Of attempts that have ended, whether each failed.
+    /// All attempts that have ended, in order: true for each that failed.
     ended: Vec<bool>,
-    /// Of messages that are unfinished.
+    /// The attempts of each unfinished message, by its offset.
     tries: BTreeMap<i64, (Tries, Mark, usize)>,
     failures: BTreeMap<i64, Vec<Failed>>,
 }
@@ -171,7 +171,7 @@ impl World {
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Admit(count) => (0..count).for_each(|_| self.admit()),
-            Step::AtOnce(count, last_waits) => self.at_once(count, last_waits),
+            Step::Inline(count, last_waits) => self.run_inline(count, last_waits),
             Step::Start(count) => (0..count).for_each(|_| self.start()),
             Step::Batch(max) => self.batch(max),
             Step::Finish(which) => self.finish(which),
@@ -191,8 +191,8 @@ impl World {
         let Some(record) = self.log.get(self.read).cloned() else { return };
         let is_bounded = self.unfinished.len() >= self.limits.messages
             || record.offset - self.model_frontier() >= self.limits.ahead;
-        if !self.window.has_room(record.offset, record.bytes) {
-            assert!(!self.unfinished.is_empty(), "an empty window has room for any message");
+        if !self.window.fits(record.offset, record.bytes) {
+            assert!(!self.unfinished.is_empty(), "any message fits into an empty window");
             return;
         }
         self.read += 1;
@@ -210,10 +210,10 @@ impl World {
         }
     }
 
-    fn at_once(&mut self, count: usize, last_waits: bool) {
+    fn run_inline(&mut self, count: usize, last_waits: bool) {
         let next: Vec<_> = self.log[self.read..].iter().take(count).cloned().collect();
         let may_run = |record: &&Logged| {
-            self.window.may_run_at_once(record.offset, record.bytes, || self.slice(record.offset))
+            self.window.may_run_inline(record.offset, record.bytes, || self.slice(record.offset))
         };
         let group: Vec<_> = next.iter().take_while(may_run).cloned().collect();
         let slot = self.window.next_slot();
@@ -443,7 +443,7 @@ proptest! {
             world.step(step);
             world.check();
         }
-        // Faults off: all that is there is done in the end.
+        // Faults off: in the end every record is done.
         let mut rounds = 0;
         while world.read < world.log.len() || !world.unfinished.is_empty() {
             for step in [Step::Admit(50), Step::Start(50), Step::Finish(0), Step::Written(0), Step::Wait(50)] {
@@ -451,7 +451,7 @@ proptest! {
                 world.check();
             }
             rounds += 1;
-            prop_assert!(rounds < 2_000, "it does not go on");
+            prop_assert!(rounds < 2_000, "it does not end");
         }
         prop_assert_eq!(world.done.len(), world.log.len());
     }

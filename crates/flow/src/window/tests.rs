@@ -23,7 +23,7 @@ fn check(mut window: Window, script: &str, expected: &Expect) {
         match words[0] {
             "admit" => {
                 let (offset, bytes) = (number(1).unwrap(), number(3).unwrap_or(1) as u32);
-                said = match window.has_room(offset, bytes) {
+                said = match window.fits(offset, bytes) {
                     true => match window.admit(offset, number(2).unwrap() as u16, bytes) {
                         Admitted::Slot(_) => String::new(),
                         other => format!("{other:?}"),

@@ -1,4 +1,4 @@
-//! Applications against a broker: what users see of routes, retries, dead letters, outputs and stops.
+//! Applications against a broker: routes, retries, dead letters, outputs and stops, as users see them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use mainstem_flow::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// What handlers have seen.
+/// Values that handlers have seen.
 type Seen<T> = Arc<Mutex<Vec<T>>>;
 
 #[derive(Debug, Serialize, Deserialize, PartialEq)]
@@ -35,7 +35,7 @@ fn noting(topic: &str) -> (Seen<String>, Route) {
     (seen, route)
 }
 
-/// Three lines of a topic are handled; then it is deleted and created anew.
+/// Writes three lines to a topic and waits until they are handled; then deletes the topic and creates it again.
 async fn recreate_behind_three(world: &World, topic: &str, seen: &Seen<String>) {
     for line in ["1", "2", "3"] {
         world.write(topic, None, line).await;
@@ -51,7 +51,7 @@ fn quick() -> Retry {
 }
 
 #[tokio::test]
-async fn a_route_handles_the_messages_of_its_topic_and_goes_on_there() {
+async fn a_route_handles_the_messages_of_its_topic_and_continues_there() {
     let world = World::start();
     world.create("orders", 2).await;
     let seen: Seen<u64> = Arc::default();
@@ -200,7 +200,7 @@ async fn the_letter_of_the_largest_message_fits_the_topic_that_is_created_for_it
     let large = format!("bad{}", "x".repeat(1_048_097));
     world.write("orders", Some("a"), &large).await;
     world.write("orders", Some("a"), "good").await;
-    eventually("the slice goes on", || *seen.lock() == ["good"]).await;
+    eventually("the slice continues", || *seen.lock() == ["good"]).await;
     let letters = world.read("dlq.billing.orders", 1).await;
     assert_eq!(letters[0].value.as_ref().map(|value| value.len()), Some(1_048_100));
     assert_eq!(letter::text(&letters[0].headers, letter::LEFT_OUT), None);
@@ -222,7 +222,7 @@ async fn a_letter_that_is_too_large_for_its_topic_is_written_with_less() {
     world.write_record(large(1_000).key("a".repeat(5_000))).await;
     world.write("orders", Some("a"), "good").await;
     let letters = world.read("dlq.billing.orders", 4).await;
-    eventually("the slice goes on", || *seen.lock() == ["good"]).await;
+    eventually("the slice continues", || *seen.lock() == ["good"]).await;
     let said: Vec<_> = letters
         .iter()
         .map(|one| {
@@ -718,7 +718,8 @@ async fn the_address_says_how_it_is() {
     world.write("orders", None, "x").await;
     eventually("it is stuck", || running.status().live().is_err()).await;
     let live = support::get(&address, "/live").await;
-    assert!(live.starts_with("HTTP/1.1 503") && live.contains("orders-0 stands still at offset 0"), "{live}");
+    let is_stuck = live.contains("orders-0 makes no progress at offset 0");
+    assert!(live.starts_with("HTTP/1.1 503") && is_stuck, "{live}");
     let metrics = support::get(&address, "/metrics").await;
     assert!(metrics.contains("mainstem_flow_unfinished{topic=\"orders\",partition=\"0\"} 1"), "{metrics}");
     assert!(support::get(&address, "/").await.starts_with("HTTP/1.1 404"));
@@ -726,7 +727,7 @@ async fn the_address_says_how_it_is() {
 }
 
 #[tokio::test]
-async fn a_topic_that_is_created_anew_is_read_from_its_beginning() {
+async fn a_topic_that_is_created_again_is_read_from_its_beginning() {
     for protocol in support::protocols() {
         let world = World::start();
         world.create("orders", 1).await;
@@ -744,7 +745,7 @@ async fn a_topic_that_is_created_anew_is_read_from_its_beginning() {
 }
 
 #[tokio::test]
-async fn a_topic_that_is_created_anew_is_read_whole_though_it_is_longer_than_the_old_one() {
+async fn a_topic_that_is_created_again_is_read_whole_though_it_is_longer_than_the_old_one() {
     for protocol in support::protocols() {
         let world = World::start();
         world.create("orders", 1).await;

@@ -1,9 +1,9 @@
-//! Handlers over streams of publishers: the two programs of the README as two processes, and what handlers promise.
+//! Handlers over streams of publishers: the two programs of the README as two processes, and the promises of handlers.
 #![allow(clippy::print_stdout, reason = "a role reports to the test that started it")]
 
-#[allow(unreachable_pub, reason = "it stands in README.md as it is")]
+#[allow(unreachable_pub, reason = "README.md has this file as it is")]
 mod consumer;
-#[allow(unreachable_pub, reason = "it stands in README.md as it is")]
+#[allow(unreachable_pub, reason = "README.md has this file as it is")]
 mod publisher;
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ use crate::support::logs::Logs;
 const ROLE: &str = "TEST_BROKERLESS_ROLE";
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What the processes of the next test run; nothing in the test itself.
+/// The code of the processes that the next test starts. In the test's own process it does nothing.
 #[test]
 fn role() {
     match std::env::var(ROLE).as_deref() {
@@ -105,7 +105,7 @@ impl Handler<Msg<Text>> for Seen {
         if event.starts_with("bad") {
             return Err(Fault::poison("it is bad"));
         }
-        // Others of other keys go on meanwhile.
+        // Events of other keys continue in this time.
         tokio::time::sleep(Duration::from_millis(event.len() as u64 % 5)).await;
         cx.send("copies", event.key(), &Text(event.to_uppercase()))?;
         self.0.lock().push(event.to_string());
@@ -182,7 +182,8 @@ async fn what_cannot_work_is_set_aside_to_a_queue() {
     drop(serving);
 }
 
-/// What an application has handled of a stream whose handler goes elsewhere, once each: from these offsets to those.
+/// Starts an application whose handler seeks from some offsets to others of a stream, once each. Returns it with the offsets that it has
+/// handled.
 fn jumping(url: &str, jumps: &[(i64, i64)]) -> (Running, Arc<Mutex<Vec<i64>>>) {
     let jumps: HashMap<i64, i64> = jumps.iter().copied().collect();
     let (handled, jumps) = (Arc::<Mutex<Vec<i64>>>::default(), Arc::new(Mutex::new(jumps)));
@@ -210,14 +211,14 @@ async fn a_handler_goes_elsewhere_and_nothing_of_before_comes_between() {
     let wanted: Vec<i64> = (0..=5).chain(15..=17).chain(3..20).collect();
     until("all is handled", || handled.lock().len() >= wanted.len()).await;
     append(&journal, 1).await;
-    until("it goes on", || handled.lock().last() == Some(&20)).await;
+    until("it continues", || handled.lock().last() == Some(&20)).await;
     running.stop().await.unwrap();
     assert_eq!(*handled.lock(), [wanted, vec![20]].concat());
     let info = Admin::connect(Address::new(&url).unwrap()).await.unwrap().describe("cart").await.unwrap();
     assert_eq!((info[0].consumers[0].offset, info[0].consumers[0].lag), (21, 0));
 }
 
-/// What the metrics say of the lag of the only partition.
+/// Reads the lag of the only partition from the metrics.
 fn lag(running: &Running) -> Option<f64> {
     let metrics = running.status().metrics();
     let line = metrics.lines().find(|line| line.starts_with("mainstem_flow_lag{"))?;
@@ -290,7 +291,7 @@ async fn a_handler_goes_elsewhere_though_its_publisher_is_away() {
     let address = serving.address().to_string();
     serving.stop().await.unwrap();
     may_seek.notify_one();
-    // The driver has heard of it: it knows of no partition until the publisher has.
+    // The driver has received the request when it knows of no partition until the publisher is back.
     until("it seeks", || !running.status().metrics().contains("partition=\"0\"")).await;
     let deadline = Instant::now() + DEADLINE;
     let _serving = loop {
@@ -312,7 +313,7 @@ async fn an_application_that_cannot_go_where_a_handler_asks_to_ends_and_says_so(
     append(&journal, 3).await;
     let (running, handled) = jumping(&url, &[(1, 1_000)]);
     let error = running.wait().await.unwrap_err().to_string();
-    assert!(error.contains("cart-0 cannot go on at offset 1000, as a handler has asked to"), "{error}");
+    assert!(error.contains("cart-0 cannot continue at offset 1000, as a handler has asked to"), "{error}");
     assert!(error.contains("0 to 3"), "{error}");
     assert_eq!(*handled.lock(), [0, 1]);
     // It is where it was.

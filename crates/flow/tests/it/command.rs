@@ -1,10 +1,10 @@
-//! A service's own command line, and what it ends with.
+//! A service's own command line, and its exit codes.
 
 use crate::support::World;
 use mainstem_client::NewTopic;
 use mainstem_flow::{App, Msg, Route, Text, main_from};
 
-/// Runs a command of a service that declares `orders` with so many partitions; returns what it ends with.
+/// Runs a command of a service that declares `orders` with so many partitions; returns its exit code.
 async fn ends_with(world: &World, partitions: i32, words: &str) -> u8 {
     let url = format!("kafka://{}", world.address());
     let words: Vec<_> =

@@ -1,4 +1,4 @@
-//! What is logged where something is wrong, and in the spans of messages.
+//! Log lines about errors, and in the spans of messages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -83,7 +83,7 @@ async fn a_letter_without_its_value_says_where_the_message_is() {
 }
 
 #[tokio::test]
-async fn a_topic_that_is_missing_and_one_that_begins_anew_are_named() {
+async fn a_topic_that_is_missing_and_one_that_was_created_again_are_named() {
     let logs = Logs::capture();
     let world = World::with(&[("auto.create.topics.enable", "false")]);
     let route = Route::topic("late", |_: Msg<Text>| async {});
@@ -106,8 +106,8 @@ async fn a_topic_that_is_missing_and_one_that_begins_anew_are_named() {
     world.write("late", None, "new").await;
     eventually("the new one is handled", || handled(3)).await;
     running.stop().await.unwrap();
-    let anew = "late-0: the log goes on at offset 0, before what was read";
-    assert_eq!(logs.lines(anew).len(), 1);
+    let recreated = "late-0: the log continues at offset 0, before what was read";
+    assert_eq!(logs.lines(recreated).len(), 1);
 }
 
 #[tokio::test]
@@ -118,14 +118,14 @@ async fn what_a_handler_logs_is_in_the_span_of_its_message() {
     let route = Route::topic("orders", |order: Msg<Text>| async move {
         tracing::info!("begins {}", *order);
         tokio::time::sleep(Duration::from_millis(1)).await;
-        tracing::info!("goes on with {}", *order);
+        tracing::info!("continues with {}", *order);
     });
     let running = world.app("a").add(route).start().unwrap();
     world.write_record(world.record("orders", "tea").header("traceparent", "00-4711-1-01")).await;
     world.write_record(world.record("orders", "milk")).await;
-    eventually("both go on", || logs.lines("goes on with").len() == 2).await;
+    eventually("both continue", || logs.lines("continues with").len() == 2).await;
     running.stop().await.unwrap();
-    for what in ["begins tea", "goes on with tea"] {
+    for what in ["begins tea", "continues with tea"] {
         let span = "message{topic=\"orders\" partition=0 offset=0 traceparent=\"00-4711-1-01\"}";
         assert!(logs.lines(what)[0].contains(span), "{:?}", logs.lines(what));
     }

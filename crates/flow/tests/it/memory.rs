@@ -93,7 +93,7 @@ async fn a_pause_lasts_and_what_is_sent_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_alone_is_given_up_after_its_time() {
+async fn a_message_alone_is_a_letter_after_its_time() {
     let route = Route::topic("lines", |_: Msg<Text>| async { Err::<(), _>(Fault::failed("no")) });
     let retry = Retry::exponential(1_000, 30_000).give_up_after_ms(600_000);
     let mut test = TestApp::new(App::new("a", "mem:").unwrap().add(route.retry(retry))).unwrap();
@@ -181,7 +181,7 @@ async fn what_a_full_batch_leaves_waits_for_more_as_long_as_any_batch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_fails_in_batches_holds_up_its_partition_until_it_is_given_up() {
+async fn a_message_that_fails_in_batches_holds_up_its_partition_until_it_is_a_letter() {
     let seen = Seen::default();
     let own = seen.clone();
     let route = Route::batches("rows", 10, Duration::from_millis(5), move |rows: Batch<Text>| {
@@ -342,7 +342,7 @@ async fn what_had_nothing_to_do_for_long_is_alive_when_something_comes() {
     assert_eq!(test.status().unwrap().live(), Ok(()));
     test.advance(SECOND * 2).await;
     let stuck = test.status().unwrap().live().unwrap_err();
-    assert!(stuck.contains("lines-0 stands still at offset 1 for "), "{stuck}");
+    assert!(stuck.contains("lines-0 makes no progress at offset 1 for "), "{stuck}");
 }
 
 /// Some are done at once, some wait, some fail first, some send: whatever their neighbours do, a key's messages run in order.
@@ -389,7 +389,7 @@ async fn handlers_that_wait_and_that_do_not_keep_the_order_of_their_keys() {
     }
 }
 
-/// A route whose lines are stuck, fail for ever, pause, or are done; and how it is asked about `/live`.
+/// A route whose lines are stuck, fail for ever, pause, or are done, by their text.
 fn line_of_kinds() -> Route {
     Route::topic("lines", |line: Msg<Text>, cx: Cx| async move {
         match line.as_str() {
@@ -426,7 +426,7 @@ async fn a_handler_that_never_returns_is_noticed_beside_others_that_go_on() {
     }
     test.settle().await;
     let stuck = test.status().unwrap().live().unwrap_err();
-    assert!(stuck.contains("lines-0 stands still at offset 1 for 6 s"), "{stuck}");
+    assert!(stuck.contains("lines-0 makes no progress at offset 1 for 6 s"), "{stuck}");
     assert_eq!(age_of_frontier(&test), 6);
 }
 
@@ -518,7 +518,7 @@ async fn an_application_ends_whose_partition_panics() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_has_its_time_when_its_partition_is_given_up_and_is_dropped_then() {
+async fn a_handler_has_its_time_when_its_partition_is_revoked_and_is_dropped_then() {
     let seen = Seen::default();
     let own = seen.clone();
     let route = Route::topic("lines", move |line: Msg<Text>, cx: Cx| {
@@ -530,7 +530,7 @@ async fn a_handler_has_its_time_when_its_partition_is_given_up_and_is_dropped_th
                 while !cx.revoked() {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
-                seen.lock().push("heeds has heard".to_owned());
+                seen.lock().push("heeds was revoked".to_owned());
                 return Ok::<(), Fault>(());
             }
             std::future::pending().await
@@ -545,7 +545,7 @@ async fn a_handler_has_its_time_when_its_partition_is_given_up_and_is_dropped_th
     assert_eq!(*seen.lock(), ["heeds begins", "never begins"]);
     test.rebalance().await;
     test.advance(SECOND * 9).await;
-    assert_eq!(seen.lock()[2..], ["heeds has heard", "heeds is over"], "the other one has its time");
+    assert_eq!(seen.lock()[2..], ["heeds was revoked", "heeds is over"], "the other one has its time");
     test.advance(SECOND * 2).await;
     assert_eq!(test.position("lines"), 1, "what has ended is committed");
     assert_eq!(
@@ -569,7 +569,7 @@ impl Drop for Noted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_being_written_when_a_partition_is_given_up_comes_before_all_that_follows() {
+async fn what_is_being_written_when_a_partition_is_revoked_comes_before_all_that_follows() {
     let seen = Seen::default();
     let own = seen.clone();
     let route = Route::topic("lines", move |line: Msg<Text>, cx: Cx| {

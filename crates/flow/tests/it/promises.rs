@@ -1,7 +1,7 @@
-//! What handlers promise, with three processes that are killed and stopped while they work: nothing is lost, a key's
-//! messages run in order, a kill repeats only what was not committed, and what its handler accepts is never a dead letter.
+//! Promises of handlers, with three processes that are killed and stopped while they work. Nothing is lost, and a key's messages run in
+//! order. A kill repeats only what was not committed, and a message that its handler accepts is never a dead letter.
 //!
-//! `TEST_HANDLER_KILLS` says how many kills there are, `TEST_HANDLER_OUTAGE_SECONDS` how long a database is away.
+//! `TEST_HANDLER_KILLS` is the number of kills, `TEST_HANDLER_OUTAGE_SECONDS` the time that a database is away.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -25,12 +25,12 @@ const ROUNDS: u64 = 25;
 const ROUNDS_ON_KAFKA: u64 = 20;
 /// Messages between two rounds.
 const MESSAGES: u64 = 200;
-/// After so long a silence of a member the group gives its partitions to others.
+/// The session timeout of members.
 const SESSION: Duration = Duration::from_millis(1_000);
-/// A member that gets no turn for so long notes it: it may have been silent for a session, and have heard nothing of its end.
+/// A process that gets no CPU for so long notes it: its session may have ended without its knowledge.
 const HELD_UP: Duration = Duration::from_millis(250);
-/// What members and the group are waited for.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// The longest wait for members and the group.
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// The key that fails while there is a file "failing".
 const FAILING_KEY: &str = "0";
 
@@ -47,7 +47,7 @@ fn member() {
     runtime.block_on(async {
         tokio::spawn(watch(PathBuf::from(&directory)));
         let running = app(Path::new(&directory), &address, protocol).start().unwrap();
-        let (sender, told) = tokio::sync::oneshot::channel();
+        let (sender, asked_to_stop) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
             // A line asks for an orderly end; the end of the input says that the test is gone.
             let mut line = String::new();
@@ -56,7 +56,7 @@ fn member() {
                 _ => std::process::exit(1),
             }
         });
-        told.await.unwrap();
+        asked_to_stop.await.unwrap();
         running.stop().await.unwrap();
     });
 }
@@ -66,7 +66,7 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// Writes down when this process got no turn, and for how many milliseconds.
+/// Writes down when this process got no CPU, and for how many milliseconds.
 async fn watch(directory: PathBuf) {
     const TURN: Duration = Duration::from_millis(50);
     let mut ledger = OpenOptions::new().append(true).open(directory.join("ledger")).unwrap();
@@ -163,10 +163,10 @@ impl Members {
         self.children[index] = self.one();
     }
 
-    /// Ends one in order; it must not take longer than that takes.
+    /// Ends one in order, within [`TIMEOUT`].
     fn stop(&mut self, index: usize) {
         self.children[index].stdin.take().unwrap().write_all(b"stop\n").unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let ended = loop {
             match self.children[index].try_wait().unwrap() {
                 Some(ended) => break ended,
@@ -181,7 +181,7 @@ impl Members {
 impl Drop for Members {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // One that has ended is not there any more.
+            // It may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -201,7 +201,7 @@ struct Line {
 }
 
 impl Line {
-    /// Whether a process was in a wait for its turn then, or had it no longer than for a session: it may not have heard yet that
+    /// Returns true if this line says that a process waited for CPU at that time, or at most a session before. It may not know yet that
     /// others have its partitions.
     fn holds_up(&self, process: u32, at_ms: u64) -> bool {
         let span = (self.at_ms - self.number - 100)..(self.at_ms + SESSION.as_millis() as u64);
@@ -222,7 +222,7 @@ fn ledger(directory: &Path) -> Vec<Line> {
     text.lines().map(line).collect()
 }
 
-/// What was committed when the ledger had so many lines.
+/// The committed offsets and ranges at a length of the ledger.
 struct Snapshot {
     lines: usize,
     finished: BTreeMap<i32, Vec<Range<i64>>>,
@@ -236,7 +236,7 @@ impl Snapshot {
             ranges.push(0..committed.offset);
             (partition, ranges)
         });
-        // What has started before the commit was read, but is covered by it, is none of a later process.
+        // A message that was started before the commit was read, and is covered by it, was not started by a later process.
         let finished = finished.collect();
         Snapshot { lines: ledger(directory).len(), finished }
     }
@@ -263,10 +263,10 @@ async fn count(world: &World, written: &mut u64, messages: u64) {
     world.flush().await;
 }
 
-/// Waits until something was committed behind the key that fails. Only then do the next kills find ranges: members that are killed
-/// faster than the group comes to rest commit nothing.
+/// Waits until ranges are committed behind the key that fails. The next kills find such ranges only then: members that are killed faster
+/// than the group rebalances commit nothing.
 async fn until_ranges_are_committed(world: &World, directory: &Path) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while Snapshot::take(world, directory).await.ranges() == 0 {
         assert!(Instant::now() < deadline, "nothing was committed behind a key that fails");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -275,7 +275,7 @@ async fn until_ranges_are_committed(world: &World, directory: &Path) {
 
 /// Waits until all that was written has ended.
 async fn until_all_ended(directory: &Path, written: u64) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let mut ended: Vec<(u64, u64)> = ledger(directory)
             .iter()
@@ -292,10 +292,10 @@ async fn until_all_ended(directory: &Path, written: u64) {
     }
 }
 
-/// Waits until all that was written is committed: what a member ended after the group had given its partitions to others is not, and
-/// they handle it again.
+/// Waits until all that was written is committed. Messages that a member ended after its partitions went to others are not, and are handled
+/// again.
 async fn until_all_committed(world: &World, written: u64) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let committed: i64 = world.committed("counters").await.values().sum();
         if committed == written as i64 {
@@ -306,7 +306,7 @@ async fn until_all_committed(world: &World, written: u64) {
     }
 }
 
-/// A message starts only when those before it of its key have ended.
+/// Checks that a message starts only when those before it of its key have ended.
 fn check_order(lines: &[Line]) {
     let mut ended: BTreeMap<u64, u64> = BTreeMap::new();
     for line in lines.iter().filter(|line| line.what != "late") {
@@ -318,7 +318,7 @@ fn check_order(lines: &[Line]) {
     }
 }
 
-/// Nothing starts that was committed before, but in a process that the machine held up, from which others took it meanwhile.
+/// Checks that no committed message starts again, except in a process that got no CPU while others took its partition.
 fn check_repeats(lines: &[Line], snapshots: &[Snapshot]) {
     let is_held_up = |line: &Line| lines.iter().any(|one| one.holds_up(line.process, line.at_ms));
     for snapshot in snapshots {
@@ -340,7 +340,7 @@ fn mainstem() -> World {
     ])
 }
 
-/// Makes a file, or removes it.
+/// Makes a file or removes it, as `is_there` says.
 fn put(file: &Path, is_there: bool) {
     match is_there {
         true => drop(File::create(file).unwrap()),
@@ -358,7 +358,7 @@ async fn kills(protocol: &'static str, mut world: World, rounds: u64) {
     let have_ranges = |snapshots: &[Snapshot]| snapshots.iter().filter(|one| one.ranges() > 0).count();
     for round in 0..rounds {
         let index = (round % MEMBERS as u64) as usize;
-        // It catches up in every fifth round: its partition must not be held for want of room.
+        // It catches up in every fifth round: its partition must not be held because its window is full.
         let is_failing = round % 5 != 4;
         put(&directory.path().join("failing"), is_failing);
         count(&world, &mut written, MESSAGES).await;
@@ -408,7 +408,8 @@ async fn a_kill_loses_nothing_and_repeats_only_what_was_not_committed_with_the_c
     kills("consumer", mainstem(), rounds(ROUNDS)).await;
 }
 
-/// Who is stopped is thrown out, and goes on with what it had when it wakes: others may have handled that by then.
+/// Stops processes by SIGSTOP for longer than their session. Such a member is removed from the group, and continues with its messages when
+/// it wakes: others may have handled them by then.
 async fn stops(protocol: &'static str, world: World, rounds: u64) {
     world.create("counts", PARTITIONS).await;
     let directory = support::Directory::new("flow-stops");
@@ -425,7 +426,7 @@ async fn stops(protocol: &'static str, world: World, rounds: u64) {
     until_all_ended(directory.path(), written).await;
     until_all_committed(&world, written).await;
     (0..MEMBERS).for_each(|index| members.stop(index));
-    // Who wakes handles again what others have handled, but each key's messages in their order.
+    // A process that wakes repeats messages that others have handled, but those of each key in order.
     check_order(&ledger(directory.path()));
     assert!(!world.exists("dlq.counters.counts").await, "no message is one that its handler refuses");
     let committed: i64 = world.committed("counters").await.values().sum();
@@ -442,7 +443,7 @@ async fn a_process_that_is_stopped_and_wakes_loses_nothing_with_the_consumer_pro
     stops("consumer", mainstem(), rounds(ROUNDS)).await;
 }
 
-/// What the handlers need is away, then comes and goes in turn; each as long as `TEST_HANDLER_OUTAGE_SECONDS` says.
+/// Makes what the handlers need go away for a time, then come and go for as long; `TEST_HANDLER_OUTAGE_SECONDS` each.
 #[tokio::test]
 async fn an_outage_makes_no_letters() {
     let seconds = std::env::var("TEST_HANDLER_OUTAGE_SECONDS").map_or(2, |text| text.parse().unwrap());

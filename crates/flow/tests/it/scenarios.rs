@@ -1,5 +1,5 @@
-//! What handlers promise, a file of `scenarios/` each: headed by a sentence, played in memory and in virtual time, and
-//! against a broker where nothing in it needs the test kit. docs/handlers.md lists the sentences.
+//! Promises of handlers, a file of `scenarios/` each. Its first line is a sentence, the rest is played in memory and in virtual time, and
+//! against a broker if nothing in it needs the test kit. docs/handlers.md lists the sentences.
 //!
 //! | line | what happens |
 //! |---|---|
@@ -35,8 +35,8 @@ type Handled = Arc<Mutex<Vec<Attempt>>>;
 /// Waits between attempts in milliseconds, the first and the longest: in virtual time, and at a broker.
 const WAITS_MS: (u64, u64) = (100, 400);
 const WAITS_AT_BROKER_MS: (u64, u64) = (500, 2_000);
-/// What a broker and this program are waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait for a broker and this program.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn route(handled: &Handled, (first_ms, longest_ms): (u64, u64)) -> Route {
     let (handled, attempts) = (handled.clone(), Arc::new(Mutex::new(HashMap::<String, u32>::new())));
@@ -68,7 +68,7 @@ fn route(handled: &Handled, (first_ms, longest_ms): (u64, u64)) -> Route {
     route.retry(Retry::exponential(first_ms, longest_ms))
 }
 
-/// Where a scenario is played.
+/// The stage of a scenario.
 enum Stage {
     Memory(Box<TestApp>),
     Broker(Box<(World, Option<Running>)>),
@@ -126,7 +126,7 @@ impl Play {
         match &mut self.stage {
             Stage::Memory(test) if ms == 0 => test.settle().await,
             Stage::Memory(test) => test.advance(Duration::from_millis(ms)).await,
-            // Time passes by itself: what is expected is waited for.
+            // Time passes by itself, and the next line waits for what it expects.
             Stage::Broker(_) => self.wait_for_quiet().await,
         }
     }
@@ -134,7 +134,7 @@ impl Play {
     /// Waits until something was handled, and then nothing for a while.
     async fn wait_for_quiet(&self) {
         const QUIET: Duration = Duration::from_millis(60);
-        let (mut before, deadline) = (usize::MAX, Instant::now() + PATIENCE);
+        let (mut before, deadline) = (usize::MAX, Instant::now() + TIMEOUT);
         while before != self.handled.lock().len() || before == 0 {
             assert!(Instant::now() < deadline, "{}: {before} attempts, and no quiet", self.name);
             before = self.handled.lock().len();
@@ -142,10 +142,10 @@ impl Play {
         }
     }
 
-    /// Values of a key by its attempts. At a broker these are waited for, and then for such as are too many.
+    /// Expects the values of a key in the order of its attempts. At a broker it waits for them, and then for surplus ones.
     async fn expect_handled(&self, line: &str, key: &str, expected: &str) {
         if matches!(self.stage, Stage::Broker(_)) {
-            let (count, deadline) = (expected.split_whitespace().count(), Instant::now() + PATIENCE);
+            let (count, deadline) = (expected.split_whitespace().count(), Instant::now() + TIMEOUT);
             while self.found(key, count).len() < count && Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -154,8 +154,8 @@ impl Play {
         self.expect(line, &self.found(key, expected.split_whitespace().count()), expected);
     }
 
-    /// Values of a key by its attempts. Behind the first ones, so many, those are left out that may be there since a machine
-    /// was slow: they came when a wait between attempts could have been over, and of a message that had not succeeded.
+    /// Returns the values of a key in the order of its attempts. Behind the first `count`, attempts are left out that a slow machine may
+    /// cause. These are of a message that had not succeeded, at a time when a wait between attempts could have been over.
     fn found(&self, key: &str, count: usize) -> Vec<String> {
         let all = self.handled.lock();
         let failed = all.iter().find(|attempt| !attempt.succeeds).map(|attempt| attempt.began);
@@ -195,7 +195,7 @@ impl Play {
         let Stage::Broker(broker) = &self.stage else { return };
         let another = broker.1.as_ref().unwrap();
         let admin = broker.0.admin();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while admin.describe_group("scenario").await.unwrap().is_none_or(|group| group.members.len() < 2) {
             assert!(Instant::now() < deadline, "{}: another member does not join", self.name);
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,4 +1,4 @@
-//! Running a service: its topics, its figures, quiet hours, and what others change around it.
+//! Running a service: its topics, its figures, quiet hours, and changes that others make around it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,12 +51,12 @@ async fn a_quiet_application_starts_nothing_and_keeps_its_partitions() {
 async fn figures_tell_the_lag_and_how_long_handlers_take() {
     let world = World::start();
     world.create("lines", 1).await;
-    let goes_on = Arc::new(AtomicBool::new(false));
-    let may_go_on = goes_on.clone();
+    let is_released = Arc::new(AtomicBool::new(false));
+    let may_end = is_released.clone();
     let route = Route::topic("lines", move |_: Msg<Text>| {
-        let goes_on = may_go_on.clone();
+        let is_released = may_end.clone();
         async move {
-            while !goes_on.load(Ordering::Relaxed) {
+            while !is_released.load(Ordering::Relaxed) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
@@ -69,7 +69,7 @@ async fn figures_tell_the_lag_and_how_long_handlers_take() {
     let says = |what: &str| running.status().metrics().lines().any(|line| line == what);
     let lag = |lag: u32| says(&format!("mainstem_flow_lag{{topic=\"lines\",partition=\"0\"}} {lag}"));
     eventually("all three are behind", || lag(3)).await;
-    goes_on.store(true, Ordering::Relaxed);
+    is_released.store(true, Ordering::Relaxed);
     eventually("none is behind", || lag(0)).await;
     assert!(says("mainstem_flow_handler_seconds_count{route=\"lines\"} 3"), "{}", running.status().metrics());
     assert!(says("mainstem_flow_handler_seconds_bucket{route=\"lines\",le=\"+Inf\"} 3"));
@@ -224,7 +224,7 @@ async fn offsets_that_are_reset_while_it_runs_are_refused_or_overwritten() {
     let refused = world.admin().set_group_offsets("a", &back).await;
     assert!(refused.is_err(), "a group with members keeps its offsets");
     world.write("lines", None, "3").await;
-    eventually("it goes on", || seen.lock().len() == 3).await;
+    eventually("it continues", || seen.lock().len() == 3).await;
     running.stop().await.unwrap();
     assert_eq!(*seen.lock(), ["1", "2", "3"]);
     assert_eq!(world.committed("a").await[&world.t("lines", 0)], 3);
@@ -252,7 +252,7 @@ async fn partitions_that_are_added_are_handled_as_well() {
     running.stop().await.unwrap();
 }
 
-/// A route whose handlers of "long" last until they may end, and hear of a revocation; and what has happened, as PROCESS: WHAT.
+/// A route whose handlers of "long" last until they may end, and note a revocation. It notes events as PROCESS: EVENT.
 fn long_and_short(process: &'static str, events: &Seen<String>, may_end: &Arc<AtomicBool>) -> Route {
     let (events, may_end) = (events.clone(), may_end.clone());
     Route::topic("lines", move |line: Msg<Text>, cx: Cx| {
@@ -262,9 +262,9 @@ fn long_and_short(process: &'static str, events: &Seen<String>, may_end: &Arc<At
                 events.lock().push(format!("{process}: {} {what} in {}", *line, line.partition().partition));
             };
             note("begins");
-            let mut is_told = false;
+            let mut is_notified = false;
             while *line == "long" && !may_end.load(Ordering::Relaxed) {
-                if cx.revoked() && !std::mem::replace(&mut is_told, true) {
+                if cx.revoked() && !std::mem::replace(&mut is_notified, true) {
                     note("is notified");
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -275,7 +275,7 @@ fn long_and_short(process: &'static str, events: &Seen<String>, may_end: &Arc<At
 }
 
 #[tokio::test]
-async fn a_partition_that_is_given_up_waits_for_its_handlers_and_the_others_go_on() {
+async fn a_partition_that_is_revoked_waits_for_its_handlers_and_the_others_continue() {
     for protocol in support::protocols() {
         let world = World::start();
         world.create("lines", 2).await;
@@ -295,15 +295,15 @@ async fn a_partition_that_is_given_up_waits_for_its_handlers_and_the_others_go_o
         eventually("both run", || events.lock().len() == 2).await;
         let second = app("second");
         eventually("one is notified", || has("first: long is notified")).await;
-        let given_up = i32::from(has("first: long is notified in 1"));
-        write("short", 1 - given_up).await;
-        eventually("the other partition goes on", || has("first: short ends")).await;
+        let revoked = i32::from(has("first: long is notified in 1"));
+        write("short", 1 - revoked).await;
+        eventually("the other partition continues", || has("first: short ends")).await;
         assert!(!has("second") && !has("first: long ends"), "{:?}", events.lock());
         may_end.store(true, Ordering::Relaxed);
         let has_partition = || second.status().metrics().contains("partition=");
         eventually("the second one has its partition", has_partition).await;
-        write("short", given_up).await;
-        eventually("it goes on there", || has("second: short ends")).await;
+        write("short", revoked).await;
+        eventually("it continues there", || has("second: short ends")).await;
         let begun = events.lock().iter().filter(|event| event.contains("long begins")).count();
         assert_eq!(begun, 2, "what had its time does not run again: {:?}", events.lock());
         first.stop().await.unwrap();
@@ -376,7 +376,7 @@ async fn letters_whose_topic_is_deleted_get_another() {
     world.create("lines", 3).await;
     let route = Route::topic("lines", |_: Msg<Text>| async { Err::<(), _>(Fault::poison("no")) });
     let app = world.app("a").producer(|config| {
-        // What cannot be written is known soon.
+        // A write that cannot succeed fails soon.
         let (max_block, delivery_timeout) = (Duration::from_millis(300), Duration::from_millis(300));
         mainstem_client::ProducerConfig { max_block, delivery_timeout, ..config }
     });

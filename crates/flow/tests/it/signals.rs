@@ -1,4 +1,4 @@
-//! What signals do to a service: a process of its own, which is this test run again.
+//! Effects of signals on a service: a process of its own, which is this test run again.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -86,7 +86,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // One that has ended is not there any more.
+        // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

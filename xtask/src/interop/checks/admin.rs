@@ -152,7 +152,7 @@ fn reassignment(tools: &Tools<'_>) -> Result<()> {
     reassignment_to_the_same_node(tools)
 }
 
-/// What the tool proposes for one node is what is there already: done as soon as it is asked for.
+/// Applies a proposal of the tool for one node, which has that assignment already: it completes right away.
 fn reassignment_to_the_same_node(tools: &Tools<'_>) -> Result<()> {
     let topics = r#"{"version": 1, "topics": [{"topic": "tool-reassign"}]}"#;
     let topics = file(tools, "reassign-topics.json", topics)?;
@@ -205,8 +205,8 @@ fn producers(tools: &Tools<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A producer that is killed within a transaction, which would go on for an hour. The tool ends it in its partition: a
-/// reader of committed records gets what was written after it, and nothing of it.
+/// Ends the transaction of a killed producer by the tool, in its partition; by itself it would last for an hour. A reader of committed
+/// records gets those that were written after it, and none of its own.
 fn abort(tools: &Tools<'_>) -> Result<()> {
     tools.output(TOPICS, "--create --topic tool-abort --partitions 1")?;
     let perf = "--topic tool-abort --num-records 1000000 --record-size 20 --throughput 200 --transactional-id tool-abort \
@@ -224,8 +224,9 @@ fn abort(tools: &Tools<'_>) -> Result<()> {
     expect(&read, &["afterwards"])
 }
 
-/// Ends by `abort` what the killed producer of a topic's only partition has left open, until `describe-producers` shows nothing open.
-/// What it had sent before its end may be appended behind an abort, and opens a transaction again. The two may ask different nodes.
+/// Ends by `abort` the transactions of a topic's only partition that its killed producer has left open, until `describe-producers` shows
+/// none. A request that it had sent before its end may be appended behind an abort, and opens a transaction again. The two tools may ask
+/// different nodes.
 pub(super) fn end_transactions((aborts, describes): (&Tools<'_>, &Tools<'_>), topic: &str) -> Result<()> {
     let mut ended = None;
     let is_ended = || {

@@ -1,4 +1,4 @@
-//! What `kafka-broker-api-versions` prints for a broker, beside what it prints for Apache Kafka 4.3.0.
+//! The output of `kafka-broker-api-versions` for a broker, beside its output for Apache Kafka 4.3.0.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 /// Recorded from Apache Kafka 4.3.0 in combined roles: an API, its number and its versions on each line.
 const KAFKA: &str = include_str!("api-versions-4.3.0.txt");
 
-/// APIs that may be missing here, and then say so.
+/// APIs that may be missing here, and are then refused as unsupported.
 const NOT_AS_KAFKA: &[&str] = &[
     // Delegation tokens.
     "CreateDelegationToken(38)",
@@ -32,7 +32,7 @@ const NOT_AS_KAFKA: &[&str] = &[
     "StreamsGroupDescribe(89)",
 ];
 
-/// APIs that are served here without what Kafka needs for them, a plugin that takes what clients push.
+/// APIs that are served here without a plugin for what clients push, which Kafka needs for them.
 const BEYOND_KAFKA: &[&str] = &["GetTelemetrySubscriptions(71)", "PushTelemetry(72)"];
 
 const UNSUPPORTED: &str = "UNSUPPORTED";

@@ -27,12 +27,12 @@ use crate::workspace;
 pub(crate) const CLIENTS: [Client; 3] = [Client::Java, Client::Python, Client::Kcat];
 
 const GROUPS: &str = "kafka-consumer-groups";
-/// What each client writes in all, and at each turn; as much is fed to the local writer.
+/// Records that each client writes in all, and at each turn; the local writer gets as many.
 const RECORDS: usize = 6_000;
 const TURN_RECORDS: usize = 100;
 const TURN: Duration = Duration::from_millis(20);
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Small, so that there are closed ones.
+/// Small, so that there are closed segments.
 const SEGMENT_BYTES: &str = "262144";
 
 /// All clients at once, each with a queue of its own, against a broker of their own.
@@ -124,7 +124,7 @@ impl Attached {
         loads
     }
 
-    /// All that the client wrote is there once and in order, all that the local writers wrote in order, and remote and local
+    /// Checks that all records of the client exist once and in order, those of the local writers in order, and that remote and local
     /// readers read the same.
     fn finish(&self, client: Client, mut load: Load) -> Result<String> {
         load.remote.finish(DEADLINE)?;
@@ -181,7 +181,7 @@ impl Attached {
         Ok(finished.out + &finished.err)
     }
 
-    /// Reads three messages under a name, and says which.
+    /// Reads three messages under a name, and returns them.
     fn tail_named(&self, client: Client, name: &str) -> Result<String> {
         let out = self.world.run.join(format!("{name}.out"));
         let mut tail =
@@ -215,7 +215,7 @@ impl Attached {
         ensure!(output.contains("100"), "the reset said:\n{output}");
         shown(100, &self.group("--describe --group tailer")?)?;
         let read = self.tail_named(client, "tailer")?;
-        ensure!(read.starts_with("{") && read.contains("\"offset\":100"), "it goes on elsewhere:\n{read}");
+        ensure!(read.starts_with("{") && read.contains("\"offset\":100"), "it continues elsewhere:\n{read}");
         // A live one is Stable with one member, and is not moved.
         let mut live = mainstem(&["queue", "tail", "--named", "tailer", "--follow"], &self.queue(client));
         let mut live = Process::start("live", &mut live, &self.world.logs)?;

@@ -1,5 +1,5 @@
-//! Kafka's own tools against three nodes: what an operator asks of any one of them, with all nodes there, with one away, and
-//! after it has come back.
+//! Kafka's own tools against three nodes: questions and requests of an operator to any one of them, with all nodes running, with one away,
+//! and after it has come back.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,9 +31,9 @@ const NODES: usize = 3;
 /// The node that is stopped.
 const STOPPED: usize = 3;
 const START_DEADLINE: Duration = Duration::from_secs(150);
-/// Until a node that is away is out of sync, or one that is back is in sync.
+/// Timeout until a node that is away is out of sync, or one that is back is in sync.
 const IN_SYNC_DEADLINE: Duration = Duration::from_secs(150);
-/// Between two looks.
+/// Interval between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// The topic of all checks: six partitions of factor three.
 const TOPIC: &str = "three";
@@ -49,7 +49,7 @@ const SETTINGS: [&str; 12] = [
     "group.initial.rebalance.delay.ms=0",
     "broker.session.timeout.ms=10000",
     "replica.lag.time.max.ms=10000",
-    // Leaders move when a check says so.
+    // Leaders move only when a check moves them.
     "auto.leader.rebalance.enable=false",
     "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users=User:ANONYMOUS",
@@ -151,14 +151,14 @@ impl<'a> Nodes<'a> {
         Tools::at(self.world, format!("127.0.0.1:{}", self.ports[id - 1].0))
     }
 
-    /// Partition, leader, replicas and in-sync replicas of the topic, as `kafka-topics` describes them.
+    /// Returns partition, leader, replicas and in-sync replicas of the topic, as `kafka-topics` describes them.
     fn described(&self, id: usize, options: &str) -> Result<Vec<Partition>> {
         let output = self.at(id).output(TOPICS, &format!("--describe --topic {TOPIC} {options}"))?;
         let rows = output.lines().filter(|line| line.contains("\tPartition: "));
         rows.map(|row| Partition::parse(row).with_context(|| format!("read {row:?}"))).collect()
     }
 
-    /// Waits until a kind of partitions is so many, as the tool tells through a node.
+    /// Waits until the tool counts so many partitions of a kind, by asking a node.
     fn await_described(&self, id: usize, option: &str, count: usize) -> Result<()> {
         soon(|| {
             let listed = self.described(id, option)?;
@@ -167,7 +167,7 @@ impl<'a> Nodes<'a> {
         })
     }
 
-    /// Lets the first replicas of all partitions lead.
+    /// Makes the first replicas of all partitions their leaders.
     fn elect_preferred(&self, asked: usize) -> Result<()> {
         self.at(asked).output(ELECTION, "--election-type preferred --all-topic-partitions").map(drop)
     }
@@ -186,8 +186,8 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Repeats what changes nothing until it succeeds: nodes hear of a change one after the other, and where one of them got no
-/// processor for a second, another leads.
+/// Repeats an action that changes nothing until it succeeds. Nodes learn of a change one after the other, and if one of them got no CPU for
+/// a second, another one leads.
 fn soon(mut look: impl FnMut() -> Result<()>) -> Result<()> {
     let deadline = Instant::now() + IN_SYNC_DEADLINE;
     loop {
@@ -201,7 +201,7 @@ fn soon(mut look: impl FnMut() -> Result<()>) -> Result<()> {
 /// A row of `kafka-topics --describe`.
 #[derive(Debug)]
 struct Partition {
-    /// `None`: there is none yet.
+    /// None while there is no leader.
     leader: Option<usize>,
     replicas: Vec<usize>,
     isr: Vec<usize>,
@@ -243,7 +243,7 @@ fn topics(nodes: &Nodes<'_>) -> Result<()> {
         let all_preferred =
             partitions.iter().all(|partition| partition.leader == Some(partition.replicas[0]));
         if !all_preferred {
-            // A first leader that was slow has lost its place.
+            // The preferred leader may have been too slow, and lost its leadership.
             nodes.elect_preferred(3)?;
         }
         ensure!(partitions.len() == 6 && all_in_sync && all_preferred, "not whole: {partitions:?}");
@@ -418,7 +418,7 @@ fn transactions(nodes: &Nodes<'_>) -> Result<()> {
         expect(&described, &["three-abort", "Ongoing", "within-0"])
     };
     (1..=NODES).try_for_each(|id| soon(|| is_ongoing(id)))?;
-    // It is open, and its coordinator knows it: it does not hang.
+    // It is open, and its coordinator knows it: it does not count as hanging.
     let hanging =
         nodes.at(1).output(TRANSACTIONS, "find-hanging --topic within --max-transaction-timeout 0")?;
     ensure!(!hanging.lines().any(|line| words(line).first() == Some(&"within")), "{hanging}");
@@ -461,12 +461,12 @@ fn one_away(nodes: &Nodes<'_>) -> Result<()> {
 }
 
 fn quorum_without_one(nodes: &Nodes<'_>) -> Result<()> {
-    // Something that the voter does not have.
+    // A change of metadata that the stopped voter does not have.
     nodes.at(1).output(TOPICS, "--create --topic while-away --partitions 2 --replication-factor 2")?;
-    soon(|| lag_is_told(nodes))
+    soon(|| lag_is_reported(nodes))
 }
 
-fn lag_is_told(nodes: &Nodes<'_>) -> Result<()> {
+fn lag_is_reported(nodes: &Nodes<'_>) -> Result<()> {
     let replication = nodes.at(2).output(QUORUM, "describe --replication")?;
     let lag = |id: usize| {
         let row = replication.lines().map(words).find(|row| row.first() == Some(&id.to_string().as_str()));

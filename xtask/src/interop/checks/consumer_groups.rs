@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::tools::{Check, GROUPS, TOPICS, Tools, expect, words};
 
-/// Between the records before a point in time and those after it.
+/// Time between the records before a point in time and those after it.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Each check makes the topics and groups that it uses.
@@ -129,7 +129,7 @@ fn resets_to_offsets(tools: &Tools<'_>) -> Result<()> {
         ("--to-current", 7),
         ("--shift-by -5", 2),
         ("--to-latest", 10),
-        // What the partition does not have counts as its nearest end.
+        // An offset that the partition does not have counts as its nearest end.
         ("--to-offset 11", 10),
         ("--shift-by -11", 0),
     ] {

@@ -1,5 +1,5 @@
-//! What the consumer protocol (KIP-848) has beside the checks of every group: a group that rolls from the classic
-//! protocol to it and back while it consumes, and static members.
+//! Checks of the consumer protocol (KIP-848) beside those of every group: a group that rolls from the classic protocol to it and back while
+//! it consumes, and static members.
 
 use anyhow::{Result, bail, ensure};
 
@@ -31,7 +31,7 @@ pub(crate) fn run(world: &World, report: &Report, client: Client) {
     report.check(client.key(), "static, consumer", || static_members(world, client));
 }
 
-/// Replaces members one by one by such of another protocol: every record is read once.
+/// Replaces members one by one by members of another protocol, and checks that every record is read once.
 fn roll(scenario: &mut Scenario<'_>, to: Rebalance) -> Result<()> {
     scenario.group.rebalance = to;
     for _ in 0..3 {
@@ -46,8 +46,7 @@ fn roll(scenario: &mut Scenario<'_>, to: Rebalance) -> Result<()> {
     scenario.ledger.check_read_once()
 }
 
-/// One of two static members is stopped and started again: it has its partitions again, and the other one has never
-/// given any up.
+/// Stops one of two static members and starts it again. It gets its partitions again, and the other one has never had to revoke any.
 fn static_members(world: &World, client: Client) -> Result<()> {
     let topic = format!("static-{}", client.key());
     let mut scenario = Scenario::on(world, client, Rebalance::Consumer, topic)?;

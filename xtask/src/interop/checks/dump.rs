@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::super::report::{DUMP_LOG, Report};
 use super::super::world::World;
 
-/// What the tool prints where a file has a fault; without one it prints none of these words.
+/// Words that the tool prints only if a file has a fault.
 const FAULTS: &[&str] = &[
     "isvalid: false",
     "invalid bytes at the end",
@@ -22,7 +22,7 @@ const FAULTS: &[&str] = &[
     "Exception",
 ];
 
-/// Reads all files below the log directories; `when` tells in the report what happened to the broker before.
+/// Reads all files below the log directories; `when` says in the report what happened to the broker before.
 pub(crate) fn run(world: &World, report: &Report, log_dirs: &[PathBuf], when: &str) {
     let partitions = partitions(log_dirs);
     let check = |what: &str, body: &dyn Fn(&[PathBuf]) -> Result<()>| {
@@ -85,8 +85,8 @@ fn partitions(log_dirs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(partitions)
 }
 
-/// The files with that extension in the directories whose names match, without those of empty segments: the tool
-/// does not know that the index of an empty segment may be preallocated.
+/// Returns the files with that extension in the directories whose names match. Those of empty segments are left out: the tool does not know
+/// that the index of an empty segment may be preallocated.
 fn files(partitions: &[PathBuf], matches: impl Fn(&str) -> bool, extension: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for partition in partitions {

@@ -1,7 +1,7 @@
-//! What Kafka's Java client and librdkafka show their users when things go wrong.
+//! Errors as Kafka's Java client and librdkafka show them to their users.
 //!
-//! Each client has a broker to itself, behind a proxy that can make things go wrong (`proxy.rs`), and a process that
-//! takes steps and says what came of them (tests/interop/java, class Errors, and tests/interop/python/errors.py).
+//! Each client has a broker to itself, behind a proxy that can inject faults (`proxy.rs`). Its process takes steps and reports their
+//! outcomes (tests/interop/java, class Errors, and tests/interop/python/errors.py).
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -25,17 +25,17 @@ use crate::process::wait_until;
 pub(crate) const CLIENTS: [Client; 2] = [Client::Java, Client::Python];
 
 const STEP_DEADLINE: Duration = Duration::from_secs(90);
-/// How often a reader is asked for what it says once.
+/// Number of reads in which a reader has to report an error that it reports once.
 const ATTEMPTS: usize = 5;
-/// How long a reader may take that first has to join a group, or to find a topic again.
+/// Timeout of a reader that first has to join a group, or to find a topic again.
 const READ_MS: u32 = 40_000;
-/// A change of metadata is seen soon, not always at once.
+/// Timeout for a change of metadata to become visible.
 const PROPAGATION: Duration = Duration::from_secs(90);
 
 const NOT_LEADER_OR_FOLLOWER: i16 = 6;
 const UNSUPPORTED_COMPRESSION_TYPE: i16 = 76;
 
-/// What a check tells: the error that the user was shown, if any.
+/// The result of a check: the error that the user was shown, if any.
 type Shown = Option<String>;
 
 /// A check, and the text of its row in docs/interop.md.
@@ -64,7 +64,7 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "error: new topic id, write",
-        title: "Topic deleted and created again under a producer, which goes on",
+        title: "Topic deleted and created again under a producer, which continues",
         run: Lab::new_topic_id_write,
     },
     Check {
@@ -163,17 +163,17 @@ struct Lab {
     conversation: Conversation,
 }
 
-/// What a step came to.
+/// The outcome of a step.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Answer {
-    /// Of each record that was sent: its offset or its error.
+    /// The offset or the error of each record that was sent.
     outcomes: Vec<String>,
     /// Offsets of the records that were read.
     read: Vec<i64>,
     error: Option<String>,
     message: String,
-    /// The longest wait for a quota's sake that the client told its user of, until now.
+    /// The longest wait for a quota that the client has reported to its user so far.
     throttled_ms: u64,
 }
 
@@ -242,7 +242,7 @@ impl Lab {
         self.step(&json!({ "do": "consumer", "name": name, "topic": topic, "config": {} }))
     }
 
-    /// Sends records of these sizes, all at once; what became of each.
+    /// Sends records of these sizes, all at once. Returns the outcome of each.
     fn send(&mut self, producer: &str, topic: &str, sizes: &[usize]) -> Result<Vec<String>> {
         let answer = self.ask(&json!({ "do": "send", "name": producer, "topic": topic, "sizes": sizes }))?;
         ensure!(answer.error.is_none(), "send: {answer:?}");
@@ -258,13 +258,13 @@ impl Lab {
         Ok(())
     }
 
-    /// Sends one record, which has to fail; the error.
+    /// Sends one record, which has to fail. Returns the error.
     fn send_badly(&mut self, producer: &str, topic: &str, size: usize, wanted: [&str; 2]) -> Result<Shown> {
         let outcomes = self.send(producer, topic, &[size])?;
         self.shown(&outcomes[0], wanted)
     }
 
-    /// Checks that the error that was shown is the wanted one: the Java client's, or librdkafka's.
+    /// Checks that the shown error is the wanted one: the Java client's, or librdkafka's.
     fn shown(&self, error: &str, wanted: [&str; 2]) -> Result<Shown> {
         let wanted = if self.client == Client::Java { wanted[0] } else { wanted[1] };
         ensure!(error == wanted, "{error:?} is shown, not {wanted}");
@@ -283,14 +283,14 @@ impl Lab {
         Ok(())
     }
 
-    /// A topic with ten records, written by an idempotent producer of the same name (librdkafka's is not by default).
+    /// Makes a topic with ten records, written by an idempotent producer of the same name (librdkafka's is not by default).
     fn ten_records(&mut self, topic: &str) -> Result<()> {
         self.create(topic, &json!({}))?;
         self.producer(topic, &json!({ "enable.idempotence": "true" }))?;
         self.send_well(topic, topic, 0, 10)
     }
 
-    /// The fault came as often as it was to come, and there are as many records.
+    /// Checks that the fault came as often as it was to come, and that the topic has so many records.
     fn check_struck(&self, topic: &str, count: i64) -> Result<()> {
         ensure!(self.proxy.clear(), "the fault did not come as often as it was to come");
         let found = record_count(self.broker.address(), topic, 1)?;
@@ -327,7 +327,7 @@ impl Lab {
             self.check_struck(topic, 2)?;
             return Ok(shown);
         }
-        // librdkafka takes this error to say that nothing was written, and that no retry was spent.
+        // librdkafka takes this error to mean that nothing was written, and that no retry was spent.
         self.send_well(topic, topic, 2, 1)?;
         self.check_struck(topic, 3)?;
         Ok(None)
@@ -430,7 +430,7 @@ impl Lab {
         self.send_badly(topic, topic, 1_000, wanted)
     }
 
-    /// KIP-110 had such a reader refused where records were converted for it. Kafka 4 converts none, and refuses none.
+    /// KIP-110 made brokers refuse such a reader if records had to be converted for it. Kafka 4 converts none, and refuses none.
     fn zstd_for_an_old_reader(&mut self) -> Result<Shown> {
         let topic = "zstd-old-reader";
         self.create(topic, &json!({ "compression.type": "zstd" }))?;
@@ -443,22 +443,22 @@ impl Lab {
     }
 
     fn unknown_topic_write(&mut self) -> Result<Shown> {
-        let patience = if self.client == Client::Java {
+        let timeouts = if self.client == Client::Java {
             json!({ "max.block.ms": "1500" })
         } else {
             json!({ "topic.metadata.propagation.max.ms": "1000", "message.timeout.ms": "5000" })
         };
-        self.producer("unknown", &patience)?;
+        self.producer("unknown", &timeouts)?;
         self.send_badly("unknown", "unknown-write", 100, ["TimeoutException", "UNKNOWN_TOPIC_OR_PART"])
     }
 
-    /// The Java client waits for it. librdkafka says so once, and waits.
+    /// The Java client waits for the topic. librdkafka reports its absence once, and waits.
     fn unknown_topic_read(&mut self) -> Result<Shown> {
         let topic = "unknown-read";
         self.consumer(topic, topic)?;
         let mut error = String::new();
         let is_said = self.client != Client::Java;
-        // On a busy machine it is not said at once.
+        // On a busy machine the first reads may end before it is reported.
         for _ in 0..ATTEMPTS {
             error = self.poll(topic, 1, 3_000)?.error.unwrap_or_default();
             if !is_said || !error.is_empty() {
@@ -501,7 +501,7 @@ impl Lab {
         Ok(None)
     }
 
-    /// KIP-219: the answer that goes beyond the quota comes at once, and what the client asks next waits.
+    /// KIP-219: the answer that goes beyond the quota comes at once, and the client's next request waits.
     fn throttled_write(&mut self) -> Result<Shown> {
         let topic = "throttled-write";
         self.create(topic, &json!({}))?;
@@ -535,10 +535,10 @@ impl Lab {
     fn broker_gone(&mut self) -> Result<Shown> {
         let topic = "broker-gone";
         self.create(topic, &json!({}))?;
-        let patience =
+        let timeouts =
             json!({ "delivery.timeout.ms": "3000", "request.timeout.ms": "1000", "linger.ms": "0" });
-        self.producer(topic, &patience)?;
-        // It has to be connected, which a busy machine may not manage in that time at once.
+        self.producer(topic, &timeouts)?;
+        // It has to be connected first. On a busy machine one attempt may be too short for that.
         let is_connected =
             || Ok(self.send(topic, topic, &[100])?.iter().all(|sent| sent.parse::<i64>().is_ok()));
         wait_until(|| "a record is written".to_owned(), CONNECTED, is_connected)?;
@@ -547,16 +547,16 @@ impl Lab {
     }
 }
 
-/// How long a producer may try to write its first record.
+/// Timeout for a producer to write its first record.
 const CONNECTED: Duration = Duration::from_secs(60);
 
-/// Too large for the topic, for the broker, or for a request: the clients do not tell these apart.
+/// Too large for the topic, for the broker, or for a request: the clients show the same error for all.
 const TOO_LARGE: [&str; 2] = ["RecordTooLargeException", "MSG_SIZE_TOO_LARGE"];
 
 /// The client id that has a quota.
 const THROTTLED: &str = "throttled";
-/// Bytes per second, produced and consumed. Kafka takes the mean over ten seconds at least, so that 60,000 bytes at once
-/// are 6,000 a second, which is a fifth too much, for which two seconds' wait makes up.
+/// Bytes per second, produced and consumed. Kafka takes the mean over ten seconds at least: 60,000 bytes at once are 6,000 a second. That
+/// is a fifth too much, which a wait of two seconds makes up for.
 const QUOTA: u64 = 5_000;
 const BEYOND_QUOTA_BYTES: usize = 60_000;
 /// Less than those two seconds: some time may have passed before.
@@ -572,8 +572,8 @@ fn set_quota(world: &World, proxy: &Proxy) -> Result<()> {
 
 fn check_throttled(answer: &Answer, took: Duration) -> Result<Shown> {
     ensure!(took >= THROTTLED_MIN, "it took only {took:?}");
-    let told = Duration::from_millis(answer.throttled_ms);
-    ensure!(told >= THROTTLED_MIN, "the client tells of a wait of {told:?}");
+    let reported = Duration::from_millis(answer.throttled_ms);
+    ensure!(reported >= THROTTLED_MIN, "the client reports a wait of {reported:?}");
     Ok(None)
 }
 

@@ -14,17 +14,17 @@ use super::super::report::Report;
 use super::super::world::World;
 use crate::process::wait_until;
 
-/// Rebalances take a session time-out (15 s) at worst, and JVMs take their time to start on a busy machine.
+/// Rebalances take a session timeout (15 s) at worst, and JVMs take their time to start on a busy machine.
 pub(super) const STEP_DEADLINE: Duration = Duration::from_secs(150);
-/// The session time-out of the member that is killed, in milliseconds: the others wait for its end.
+/// The session timeout of the member that is killed, in milliseconds: the others wait for its end.
 const KILLED_SESSION_MS: u32 = 8_000;
 /// The producer writes this much every [`FEED_INTERVAL`].
 const FEED_RECORDS: usize = 100;
 const FEED_INTERVAL: Duration = Duration::from_millis(50);
-/// Written while no member reads, for the last check.
+/// Records that are written while no member reads, for the last check.
 const UNREAD_RECORDS: usize = 1_000;
 
-/// The name of a check: what it is about, and how members give up partitions.
+/// The name of a check: its subject, and the way in which members give up partitions.
 pub(crate) fn check_name(check: &str, rebalance: Rebalance) -> String {
     format!("{check}, {}", rebalance.name())
 }
@@ -48,7 +48,7 @@ pub(crate) fn run(world: &World, report: &Report, client: Client, rebalance: Reb
 
 type Step = fn(&mut Scenario<'_>) -> Result<()>;
 
-/// What follows the first check.
+/// The steps after the first check.
 const STEPS: [(&str, Step); 2] = [
     ("member killed", |scenario| scenario.kill_a_member()),
     ("stop and resume", |scenario| scenario.stop_and_resume()),
@@ -101,8 +101,8 @@ impl<'a> Scenario<'a> {
         })
     }
 
-    /// Members join one by one and the first one leaves, all while records arrive: every record is read exactly once,
-    /// since members commit what they read before they give a partition away.
+    /// Lets members join one by one and the first one leave, all while records arrive. Every record is read exactly once, since members
+    /// commit what they read before they give a partition away.
     fn rebalance_while_consuming(&mut self) -> Result<()> {
         let first = self.join()?;
         self.wait_for_reading(first, 500)?;
@@ -111,7 +111,7 @@ impl<'a> Scenario<'a> {
         let third = self.join()?;
         self.wait_for_reading(third, 200)?;
         if self.client == Client::Kcat {
-            // It drops the record that it has in hand when it is asked to leave.
+            // A member that is asked to leave drops the record that it is handling.
             self.read_all()?;
         }
         self.leave(first)?;
@@ -122,8 +122,8 @@ impl<'a> Scenario<'a> {
         self.ledger.check_read_once()
     }
 
-    /// One of three members is killed while records arrive: the others read all, and of what the dead one had read,
-    /// at most what it had not committed is read again.
+    /// Kills one of three members while records arrive. The others read all. Of the records that the dead one had read, at most those that
+    /// it had not committed are read again.
     fn kill_a_member(&mut self) -> Result<()> {
         self.resume_feeding()?;
         self.group.session_ms = KILLED_SESSION_MS;
@@ -145,7 +145,7 @@ impl<'a> Scenario<'a> {
         self.ledger.check_read_again(dead, &committed)
     }
 
-    /// All members leave; a new one reads what was written meanwhile and nothing else.
+    /// Lets all members leave. A new one reads what was written meanwhile and nothing else.
     fn stop_and_resume(&mut self) -> Result<()> {
         while let Some((number, _)) = self.members.first() {
             self.leave(*number)?;
@@ -221,7 +221,7 @@ impl<'a> Scenario<'a> {
         result.with_context(|| format!("{} records were read", self.ledger.distinct()))
     }
 
-    /// Feeds again: the producer that is there, or another one if that was brought to its end.
+    /// Feeds again: the existing producer, or another one if that was brought to its end.
     pub(super) fn resume_feeding(&mut self) -> Result<()> {
         if self.feeder.is_finished() {
             self.feeder = self.client.feed(self.world, &self.group.topic, self.feeder.fed())?;
@@ -244,12 +244,12 @@ impl<'a> Scenario<'a> {
     }
 }
 
-/// Who read what.
+/// The records that members have read, and by whom.
 #[derive(Default)]
 pub(super) struct Ledger {
     /// By partition and offset: the number that its value begins with, and the members that read it.
     records: HashMap<(i32, i64), (usize, Vec<usize>)>,
-    /// How many records each member read.
+    /// The number of records that each member has read.
     counts: HashMap<usize, usize>,
     /// The last offset that each member read of each partition.
     last: HashMap<(usize, i32), i64>,
@@ -302,7 +302,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Every record that was read twice was read first by the dead member, which had not committed it.
+    /// Checks that every record that was read twice was read first by the dead member, which had not committed it.
     fn check_read_again(&self, dead: usize, committed: &[i64]) -> Result<()> {
         for ((partition, offset), (n, readers)) in &self.records {
             let may_be_read_again = *offset >= committed[usize::try_from(*partition)?];
@@ -317,7 +317,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// All that was written is there once, and in its order within each partition.
+    /// Checks that all that was written exists once, and in its order within each partition.
     pub(super) fn check_complete(&self, fed: usize) -> Result<()> {
         let mut places: Vec<_> = self.records.iter().map(|(place, (n, _))| (*place, *n)).collect();
         places.sort_unstable();

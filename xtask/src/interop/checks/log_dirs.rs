@@ -1,4 +1,4 @@
-//! Kafka's command line tools for log directories: what is where, and moves from one to another.
+//! Kafka's command line tools for log directories: their contents, and moves from one to another.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,13 +16,13 @@ const GET_OFFSETS: &str = "kafka-get-offsets";
 const TOPIC: &str = "tool-log-dirs";
 const RECORDS: usize = 1_000;
 
-/// The second one goes by what the first one has filled.
+/// The second check moves the partitions that the first one has filled.
 pub(super) const CHECKS: &[(&str, &str, Check)] = &[
     (LOG_DIRS, "describe all, some topics, some brokers", describe),
     (REASSIGN, "log_dirs: execute, verify, with a throttle", move_replicas),
 ];
 
-/// What `kafka-log-dirs --describe` prints behind two lines of text.
+/// The JSON that `kafka-log-dirs --describe` prints behind two lines of text.
 #[derive(Debug, Deserialize)]
 struct Described {
     brokers: Vec<DescribedBroker>,
@@ -65,7 +65,7 @@ fn described(tools: &Tools<'_>, options: &str) -> Result<Vec<DescribedDir>> {
     Ok(broker.log_dirs)
 }
 
-/// The directory of each partition of [`TOPIC`] that is in one and not on its way.
+/// Returns the directory of each partition of [`TOPIC`] that is in one and is not being moved.
 fn places(tools: &Tools<'_>) -> Result<BTreeMap<String, String>> {
     let mut places = BTreeMap::new();
     for dir in described(tools, &format!("--topic-list {TOPIC}"))? {
@@ -100,7 +100,7 @@ fn describe(tools: &Tools<'_>) -> Result<()> {
     tools.refused(LOG_DIRS, "--describe --broker-list 77", "77")
 }
 
-/// Moves both partitions, each to the directory in which it is not.
+/// Moves both partitions, each to the other directory.
 fn move_replicas(tools: &Tools<'_>) -> Result<()> {
     let dirs: Vec<String> = described(tools, "")?.into_iter().map(|dir| dir.log_dir).collect();
     let before = places(tools)?;

@@ -1,4 +1,4 @@
-//! Quotas and client metrics, by Kafka's own tools, and clients that are held to a quota.
+//! Quotas and client metrics, by Kafka's own tools, and clients that are throttled by a quota.
 
 use std::fs;
 use std::process::Command;
@@ -18,18 +18,18 @@ const TOPICS: &str = "kafka-topics";
 const PRODUCER_PERF: &str = "kafka-producer-perf-test";
 const CONSUMER_PERF: &str = "kafka-consumer-perf-test";
 
-/// What a held client may do per second.
+/// The quota of a throttled client, per second.
 const BYTES_PER_SECOND: u32 = 500_000;
 const RECORD_BYTES: u32 = 1_000;
-/// Ten seconds' worth and more: what fills the windows in advance is then a small part.
+/// Records of ten seconds and more: the windows that may be filled in advance are then a small part.
 const RECORDS: u32 = 6_000;
-/// A fetch that is held back takes nothing from the quota, so that large ones leave much of it unused, in Kafka too.
+/// A fetch that is delayed uses none of the quota. So large fetches leave much of it unused, with Kafka too.
 const FETCH_BYTES: u32 = 50_000;
-/// How far above its quota a client may end up. What a request has besides records counts too.
+/// The part by which a client may exceed its quota. A request's bytes besides records count too.
 const TOLERANCE: f64 = 0.15;
 /// The least of its quota that a client may end up with: it shares two cores with all other checks.
 const SHARE_MIN: f64 = 0.6;
-/// How often a client may be too slow, of which the machine may be the cause.
+/// Number of attempts of a client that is too slow, which the machine may have caused.
 const ATTEMPTS: u32 = 3;
 const CLIENT_DEADLINE: Duration = Duration::from_secs(90);
 
@@ -39,9 +39,9 @@ type Check = fn(&Tools<'_>) -> Result<()>;
 const CHECKS: &[(&str, &str, Check)] = &[
     (CONFIGS, "quotas of clients, users, pairs and addresses: add, describe, delete", quotas),
     (CLIENT_METRICS, "subscriptions: alter, describe, list, delete", client_metrics),
-    (PRODUCER_PERF, "held to producer_byte_rate, and told so", slow_producer),
-    (CONSUMER_PERF, "held to consumer_byte_rate, and told so", slow_consumer),
-    ("librdkafka's producer", "held to producer_byte_rate, and told so", slow_librdkafka),
+    (PRODUCER_PERF, "held to producer_byte_rate, and notified", slow_producer),
+    (CONSUMER_PERF, "held to consumer_byte_rate, and notified", slow_consumer),
+    ("librdkafka's producer", "held to producer_byte_rate, and notified", slow_librdkafka),
 ];
 
 /// Runs all of them.
@@ -52,7 +52,7 @@ pub(crate) fn run(world: &World, report: &Report) {
     }
 }
 
-/// A client that ended up below its quota, which it also does on a machine that has no time for it.
+/// A client that stayed below its quota, as it also does on a machine without time for it.
 #[derive(Debug, thiserror::Error)]
 #[error("{share:.3} of its quota, in {seconds:.1} s")]
 struct TooSlow {
@@ -60,7 +60,7 @@ struct TooSlow {
     seconds: f64,
 }
 
-/// Tries again what was too slow. Nothing makes a client faster than its quota but the broker.
+/// Repeats a check if the client was too slow. Only the broker can make a client faster than its quota.
 fn patiently(body: impl Fn() -> Result<()>) -> Result<()> {
     for _ in 1..ATTEMPTS {
         match body() {
@@ -81,11 +81,11 @@ fn quotas(tools: &Tools<'_>) -> Result<()> {
             "user-principal 'quota-user', client-id 'quota-tool'",
         ),
     ];
-    for (entity, told) in cases {
-        // High enough that the other clients of this run, which the default is for, are not held back.
+    for (entity, named) in cases {
+        // High enough that the default does not throttle the other clients of this run.
         let values = "producer_byte_rate=900000000,request_percentage=9000";
         expect(&tools.output(CONFIGS, &format!("--alter {entity} --add-config {values}"))?, &["Completed"])?;
-        let described = [told, "producer_byte_rate=9.0E8", "request_percentage=9000.0"];
+        let described = [named, "producer_byte_rate=9.0E8", "request_percentage=9000.0"];
         tools.await_output(CONFIGS, &format!("--describe {entity}"), &described)?;
         let delete = format!("--alter {entity} --delete-config producer_byte_rate,request_percentage");
         expect(&tools.output(CONFIGS, &delete)?, &["Completed"])?;
@@ -128,12 +128,12 @@ fn hold(tools: &Tools<'_>, client_id: &str, key: &str) -> Result<()> {
     tools.await_output(CONFIGS, &format!("--describe {entity}"), &[key])
 }
 
-/// Whether a client that moved so many bytes took as long as its quota says.
+/// Checks that a client that moved so many bytes took as long as its quota requires.
 fn judge(bytes: f64, seconds: f64, throttle_max: f64) -> Result<()> {
     let share = bytes / seconds / f64::from(BYTES_PER_SECOND);
     ensure!(share <= 1.0 + TOLERANCE, "{share:.3} of its quota, in {seconds:.1} s");
     ensure!(share >= SHARE_MIN, TooSlow { share, seconds });
-    ensure!(throttle_max > 0.0, "it was not told that it is held back");
+    ensure!(throttle_max > 0.0, "it was not notified that it is throttled");
     Ok(())
 }
 
@@ -173,7 +173,7 @@ fn slow_consumer(tools: &Tools<'_>) -> Result<()> {
     let line = output.lines().find(|line| line.split(", ").count() >= 8);
     let line = line.with_context(|| format!("no summary in:\n{output}"))?;
     let fields: Vec<&str> = line.split(", ").collect();
-    // The tool ends with the poll in which it has enough. There are more where the producer's check was made twice.
+    // The tool ends with the poll in which it has enough. There are more records if the producer's check was made twice.
     let records: u32 = fields[4].parse().with_context(|| format!("records in {line}"))?;
     ensure!(records >= RECORDS, "records consumed: {line}");
     let seconds = fields[7].trim().parse::<f64>()? / 1000.0;
@@ -181,7 +181,7 @@ fn slow_consumer(tools: &Tools<'_>) -> Result<()> {
 }
 
 fn slow_librdkafka(tools: &Tools<'_>) -> Result<()> {
-    // A topic of its own: what the tools wrote to theirs is counted meanwhile.
+    // A topic of its own: the records of the tools' topic are counted at the same time.
     tools.output(TOPICS, "--create --if-not-exists --topic rdkafka-quota --partitions 1")?;
     hold(tools, "quota-rdkafka", "producer_byte_rate")?;
     let mut python = Command::new(install::python());
@@ -190,12 +190,12 @@ fn slow_librdkafka(tools: &Tools<'_>) -> Result<()> {
     let output = tools.world().run.join("quota-rdkafka.json");
     Process::start_to_file("quota-rdkafka", &mut python, &tools.world().logs, &output)?
         .wait(CLIENT_DEADLINE)?;
-    let told: serde_json::Value = serde_json::from_str(&fs::read_to_string(output)?)?;
-    let number = |key: &str| told[key].as_f64().with_context(|| format!("{key} in {told}"));
+    let figures: serde_json::Value = serde_json::from_str(&fs::read_to_string(output)?)?;
+    let number = |key: &str| figures[key].as_f64().with_context(|| format!("{key} in {figures}"));
     judge(f64::from(RECORDS * RECORD_BYTES), number("seconds")?, number("throttle_max")?)
 }
 
-/// Runs a tool by its script, beside the JVM that other checks use, and gives what it printed.
+/// Runs a tool by its script, beside the JVM that other checks use. Returns its output.
 fn own_process(tools: &Tools<'_>, tool: &str, options: &str) -> Result<String> {
     let printed = tools.world().run.join(format!("quota-{tool}.txt"));
     tools.start_process(tool, &format!("{options} > {}", printed.display()))?.wait(CLIENT_DEADLINE)?;

@@ -12,14 +12,14 @@ use super::super::text::{self, Record};
 use super::super::world::World;
 use crate::process::wait_until;
 
-/// What each producer writes in all, at each turn, and after each kill before the broker is started again.
+/// Records that each producer writes in all, at each turn, and after each kill before the broker is started again.
 const RECORDS: usize = 20_000;
 const TURN_RECORDS: usize = 100;
 const RECORDS_WHILE_DOWN: usize = 1_000;
 const TURN: Duration = Duration::from_millis(20);
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// All clients at once: no record is lost, written twice or out of its order.
+/// Kills and starts the broker under all clients at once. No record is lost, written twice or out of its order.
 pub(crate) fn run(world: &World, report: &Report, clients: &[Client], broker: &mut Broker) {
     let begin = Instant::now();
     let mut feeders: Vec<(Client, Result<Feeder>)> =
@@ -81,7 +81,7 @@ fn feed(world: &World, feeder: &mut Result<Feeder>, count: usize) {
     }
 }
 
-/// What there is to tell: of a producer that is not idempotent, how many records are there twice.
+/// Returns a note for the report: for a producer that is not idempotent, the number of records that exist twice.
 fn finish(world: &World, client: Client, mut feeder: Feeder) -> Result<Option<String>> {
     feeder.finish(DEADLINE)?;
     let out = world.run.join("after-restart");
@@ -94,7 +94,7 @@ fn finish(world: &World, client: Client, mut feeder: Feeder) -> Result<Option<St
     Ok(Some(format!("{} of {RECORDS} twice", again.len())))
 }
 
-/// A record that is there although it was there before.
+/// A record that occurs a second time.
 #[derive(Debug)]
 #[expect(dead_code, reason = "printed")]
 struct Again {
@@ -103,7 +103,7 @@ struct Again {
     offset: i64,
 }
 
-/// Every record is there, first in the order of writing within its partition; returns those that come again.
+/// Checks that every record exists, first in the order of writing within its partition. Returns those that occur again.
 fn check_complete(world: &World, records: &[Record]) -> Result<Vec<Again>> {
     let mut seen = vec![false; RECORDS];
     let mut last = vec![None; PARTITIONS as usize];

@@ -1,8 +1,7 @@
-//! Users of real clients on a broker that asks who they are: SASL_SSL with SCRAM, rules, and Kafka's own tools with the
-//! administrator's properties. The broker is set up by `mainstem security init`; Apache Kafka gets the same certificates, users
-//! and rules.
+//! Users of real clients on a broker with authentication: SASL_SSL with SCRAM, rules, and Kafka's own tools with the administrator's
+//! properties. The broker is set up by `mainstem security init`; Apache Kafka gets the same certificates, users and rules.
 //!
-//! Other clients go through all ways in which to log in, and through such as are refused, in one process: a plan that they
+//! Each other client logs in in all ways, and is refused in some, in one process. A plan that all clients share lists the ways.
 //! share says which.
 
 mod kafka;
@@ -42,12 +41,12 @@ const WAY_RECORDS: u64 = 100;
 const MECHANISMS: [&str; 2] = ["SCRAM-SHA-256", "SCRAM-SHA-512"];
 const PASSWORD: &str = "a-secret";
 const READY_DEADLINE: Duration = Duration::from_secs(90);
-/// Seconds after which a client hangs, which goes through all ways, and more for each time that it is refused.
+/// Timeout in seconds of a client that goes through all ways, and the additional time for each refusal.
 const CLIENT_SECONDS: usize = 1_200;
 const SECONDS_A_TIME: usize = 30;
 /// A key and its certificate, which has expired.
 const EXPIRED: &str = "expired.pem";
-/// The same which comes in the place of the broker's.
+/// A certificate of the same kind, which replaces the broker's.
 const ROTATED: &str = "rotated.pem";
 
 /// A broker with an administrator and users.
@@ -61,14 +60,14 @@ struct Guarded {
     expired: String,
     /// The listeners whose sessions end after five seconds, one for each client, by their names.
     sessions: BTreeMap<String, String>,
-    /// Where /metrics is.
+    /// The address of /metrics.
     metrics: String,
-    /// An authority of others.
-    strangers: PathBuf,
+    /// The folder of another authority.
+    other_authority: PathBuf,
     _process: Process,
 }
 
-/// One way to log in; what clients read of it is described in tests/interop/README.md.
+/// One way to log in. tests/interop/README.md describes the fields that clients read.
 #[derive(Serialize)]
 struct Way {
     name: &'static str,
@@ -78,16 +77,17 @@ struct Way {
     mechanism: &'static str,
     user: &'static str,
     password: String,
-    /// Whether it lets in; otherwise it is to be refused.
+    /// True if the client is let in; otherwise it has to be refused.
     #[serde(rename = "use")]
     lets_in: bool,
-    /// How often it is tried what is refused, each time by a new client.
+    /// Number of attempts at each refused step, each by a new client.
     times: usize,
-    /// How many of these clients there are at a time.
-    at_once: usize,
+    /// Number of these clients at a time.
+    #[serde(rename = "at_once")]
+    concurrency: usize,
 }
 
-/// What a client tells of one step in one way.
+/// The outcome that a client reports of one step in one way.
 #[derive(Deserialize)]
 struct Outcome {
     way: String,
@@ -95,16 +95,16 @@ struct Outcome {
     outcome: String,
 }
 
-/// The variable that says how often each client is refused in each way.
+/// The variable with the number of refusals of each client in each way.
 pub(crate) const REFUSALS: &str = "TEST_REFUSALS";
-/// The variable that says how often each session is renewed.
+/// The variable with the number of renewals of each session.
 pub(crate) const RENEWALS: &str = "TEST_RENEWALS";
-/// So many clients wait for their refusals at a time, far fewer than the unauthenticated ones that an address may have.
+/// Number of clients that wait for their refusals at a time, far fewer than the unauthenticated ones that an address may have.
 const AT_ONCE: usize = 8;
 /// Clients that go through all ways at a time.
 const CLIENTS_AT_ONCE: usize = 3;
 
-/// What is asked for.
+/// Options of the checks.
 pub(crate) struct Asked<'a> {
     pub(crate) kind: Kind,
     pub(crate) clients: &'a [Client],
@@ -152,10 +152,10 @@ impl Guarded {
         let init =
             [Path::new("security"), Path::new("init"), &dir, Path::new("--listen"), bootstrap.as_ref()];
         output(Command::new(&binary).args(init))?;
-        let strangers = run.join("strangers");
-        let init = [Path::new("security"), Path::new("init"), &strangers];
+        let other_authority = run.join("other-authority");
+        let init = [Path::new("security"), Path::new("init"), &other_authority];
         output(Command::new(&binary).args(init))?;
-        for (authority, name) in [(&dir, "dave"), (&strangers, "mallory")] {
+        for (authority, name) in [(&dir, "dave"), (&other_authority, "mallory")] {
             let cert =
                 [Path::new("security"), Path::new("cert"), Path::new(name), Path::new("--dir"), authority];
             output(Command::new(&binary).args(cert))?;
@@ -214,8 +214,17 @@ impl Guarded {
                 Ok(Guarded::tool_of(&dir, &bootstrap, &["topic", "list"]).is_ok())
             },
         )?;
-        let guarded =
-            Guarded { kind, dir, bootstrap, ssl, expired, sessions, metrics, strangers, _process: process };
+        let guarded = Guarded {
+            kind,
+            dir,
+            bootstrap,
+            ssl,
+            expired,
+            sessions,
+            metrics,
+            other_authority,
+            _process: process,
+        };
         for topic in ["orders", "secret"] {
             guarded.tool(&["topic", "create", topic, "--partitions", "2"])?;
         }
@@ -226,7 +235,7 @@ impl Guarded {
             let password = made["password"].as_str().context("a password was made")?;
             fs::write(guarded.dir.join(user), password)?;
         }
-        // Of a password in the properties, of a certificate, and of nothing.
+        // Users with a password in the properties, with a certificate, and without a login.
         for user in MECHANISMS.map(user_of).into_iter().chain(["carol", "dave", "ANONYMOUS"]) {
             let rule = ["acl", "add", "--allow", user];
             guarded.tool(&[&rule[..], &["--operation", "read,write", "--topic", "orders"]].concat())?;
@@ -249,7 +258,7 @@ impl Guarded {
             password: String::new(),
             lets_in: true,
             times,
-            at_once: AT_ONCE,
+            concurrency: AT_ONCE,
         };
         let sasl = |name, mechanism, user, password: &str, lets_in| Way {
             bootstrap: self.bootstrap.clone(),
@@ -271,11 +280,11 @@ impl Guarded {
         let expired = ssl("expired certificate", String::new());
         ways.push(Way { bootstrap: self.expired.clone(), lets_in: false, ..expired });
         let untrusted = sasl("untrusted authority", "PLAIN", "carol", PASSWORD, false);
-        ways.push(Way { ca: self.strangers.join("ca.pem"), ..untrusted });
+        ways.push(Way { ca: self.other_authority.join("ca.pem"), ..untrusted });
         Ok(ways)
     }
 
-    /// A client logs in in each way: it writes and reads what it may, and is refused what it may not.
+    /// Logs a client in in each way. It writes and reads what it may, and is refused what it may not.
     fn all_ways(&self, client: Client, times: usize, plan: &Path) -> Result<()> {
         let ways = self.ways(times)?;
         if client == Client::Kcat {
@@ -306,16 +315,16 @@ impl Guarded {
         };
         let text = output(command.arg(format!("plan={}", plan.display())))?;
         let lines = text.lines().filter(|line| line.starts_with('{'));
-        let told = lines.map(|line| serde_json::from_str(line).with_context(|| line.to_owned()));
-        let told: Vec<Outcome> = told.collect::<Result<_>>()?;
+        let reported = lines.map(|line| serde_json::from_str(line).with_context(|| line.to_owned()));
+        let reported: Vec<Outcome> = reported.collect::<Result<_>>()?;
         for way in &ways {
             let steps: &[&str] = match way.lets_in {
                 true => &["write", "read", "denied topic", "denied group"],
                 false => &["refused"],
             };
             for step in steps {
-                let outcomes = told.iter().filter(|told| told.way == way.name && told.step == *step);
-                let outcomes: Vec<&String> = outcomes.map(|told| &told.outcome).collect();
+                let outcomes = reported.iter().filter(|one| one.way == way.name && one.step == *step);
+                let outcomes: Vec<&String> = outcomes.map(|one| &one.outcome).collect();
                 let times = if matches!(*step, "write" | "read") { 1 } else { way.times };
                 ensure!(
                     outcomes.len() == times,
@@ -337,20 +346,20 @@ impl Guarded {
         output(command.arg(dir.join("admin.properties")))
     }
 
-    /// Whether a listener with sessions shows the certificate of [`ROTATED`].
+    /// Returns true if a listener with sessions shows the certificate of [`ROTATED`].
     fn is_rotated(&self, listener: &str) -> Result<bool> {
         let mut check = Command::new(workspace::product());
         check.args(["security", "check", &self.sessions[listener], "--command-config"]);
         Ok(output(check.arg(self.dir.join("admin.properties")))?.contains("(19 days)"))
     }
 
-    /// Our tool, as the administrator.
+    /// Runs our tool as the administrator.
     fn tool(&self, arguments: &[&str]) -> Result<String> {
         Guarded::tool_of(&self.dir, &self.bootstrap, arguments)
     }
 }
 
-/// Those of clients, and one whose certificate Kafka's tool changes.
+/// The listeners of clients, and one whose certificate Kafka's tool changes.
 fn listeners_of_sessions() -> impl Iterator<Item = String> {
     sessions::CLIENTS.into_iter().map(sessions::listener_of).chain([tools::LISTENER.to_owned()])
 }
@@ -405,11 +414,11 @@ fn go_name(client: Client) -> &'static str {
     }
 }
 
-/// Whether a client says what it should; each has its own spelling of Kafka's names.
+/// Returns true if a client reports the right outcome; each has its own spelling of Kafka's names.
 fn is_expected(client: Client, way: &Way, step: &str, outcome: &str) -> bool {
     let shown = outcome.to_lowercase().replace(['_', ' ', '-'], "");
-    // A refusal that a client takes for silence is none, whatever else it says. kafka-python gives up at once, by an error that is named
-    // so, with the broker's answer in its log.
+    // A client that reports a refusal as a timeout has not understood it. kafka-python gives up at once with an error of that name, and has
+    // the broker's answer in its log.
     let is_silence =
         client != Client::KafkaPython && ["timeout", "timedout"].iter().any(|word| shown.contains(word));
     match (step, client) {
@@ -447,7 +456,7 @@ fn kcat(way: &Way) -> Result<()> {
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().context("start kcat")?;
         let mut input = process.stdin.take().expect("its input is a pipe");
-        // It may have ended, refused.
+        // The client may have been refused, and ended.
         let _ = input.write_all("a record\n".repeat(WAY_RECORDS as usize).as_bytes());
         drop(input);
         let done = process.wait_with_output()?;
@@ -481,13 +490,14 @@ fn kcat(way: &Way) -> Result<()> {
     })
 }
 
-/// Takes steps as often as a way says, some of them at once.
+/// Repeats steps as often as a way requires, some of them at the same time.
 fn repeat(way: &Way, steps: impl Fn() -> Result<()> + Sync) -> Result<()> {
     thread::scope(|scope| {
         let steps = &steps;
-        let one =
-            |first| scope.spawn(move || (first..way.times).step_by(way.at_once).try_for_each(|_| steps()));
-        let clients: Vec<_> = (0..way.at_once).map(one).collect();
+        let one = |first| {
+            scope.spawn(move || (first..way.times).step_by(way.concurrency).try_for_each(|_| steps()))
+        };
+        let clients: Vec<_> = (0..way.concurrency).map(one).collect();
         clients.into_iter().try_for_each(|client| client.join().expect("a client does not panic"))
     })
 }

@@ -14,7 +14,7 @@ use super::super::world::World;
 use super::{api_versions, consumer_groups, log_dirs};
 use crate::process::{Process, wait_until};
 
-/// A change of metadata is seen by the next tool soon, not always at once.
+/// Timeout for a change of metadata to be visible to the next tool.
 const PROPAGATION: Duration = Duration::from_secs(90);
 pub(super) const PROCESS_DEADLINE: Duration = Duration::from_secs(150);
 
@@ -317,7 +317,7 @@ impl<'a> Tools<'a> {
         self.await_output(GROUPS, &format!("{describe} --state"), &["Stable", "range", "1"])?;
         let members = ["CONSUMER-ID", "tool-verifiable:0,1"];
         self.await_output(GROUPS, &format!("{describe} --members --verbose"), &members)?;
-        // It has no offset to describe before it commits, which it does on what it reads.
+        // It has no offset to describe before it commits, which it does after it has read.
         self.await_output(GROUPS, describe, &["tool-active-group", "tool-verifiable", "LAG"])?;
         drop(member);
         Ok(())
@@ -329,12 +329,12 @@ impl<'a> Tools<'a> {
         self.start_process("kafka-verifiable-consumer", &options)
     }
 
-    /// Where a check may put a file.
+    /// Returns a path for a file of a check.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.world.run.join(name)
     }
 
-    /// Starts a tool by its script, with redirections as a shell understands them.
+    /// Starts a tool by its script, with a redirection as in a shell.
     pub(super) fn start_process(&self, tool: &str, options: &str) -> Result<Process> {
         let script = install::kafka_bin().join(format!("{tool}.sh"));
         let line = format!("{} --bootstrap-server {} {options}", script.display(), self.bootstrap);

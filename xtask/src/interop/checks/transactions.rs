@@ -1,5 +1,5 @@
-//! A loop that reads, writes and commits how far it has read, in transactions of which every third is aborted first:
-//! what comes out is what went in, each record once.
+//! A loop that reads, writes and commits its positions in transactions, every third of which is aborted first. The output has the records
+//! of the input, each once.
 
 use std::collections::BTreeMap;
 

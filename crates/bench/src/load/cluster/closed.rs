@@ -15,7 +15,7 @@ use crate::workload::{Acks, LoadShape};
 pub(super) struct ClosedLoop {
     producer: Producer,
     acks: Acks,
-    /// Of the next record in each partition.
+    /// The sequence number of the next record in each partition.
     sequences: Vec<u64>,
     last_offsets: Vec<i64>,
     batch: BatchBuilder,

@@ -1,5 +1,5 @@
-//! What a client sees of a leader that goes away: a thread for each of its partitions writes a record, waits for the
-//! acknowledgement, and tries again at whichever node leads by then, with the same sequence number.
+//! The view of a client on a leader that goes away. A thread for each of its partitions writes a record, waits for the acknowledgement, and
+//! tries again at whichever node leads by then, with the same sequence number.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,15 +22,15 @@ use crate::workload::Acks;
 
 /// Between two records of a partition.
 const PACE: Duration = Duration::from_millis(5);
-/// How often the other nodes are asked who leads.
+/// Interval between questions to the other nodes about leaders.
 const ASK_EVERY: Duration = Duration::from_millis(25);
-/// How often a writer that waits looks whether its leader is another one by now.
+/// Interval at which a writer that waits looks for another leader.
 const LOOK_UP: Duration = Duration::from_millis(10);
-/// So long at most until all partitions acknowledge again.
+/// The longest time until all partitions acknowledge again.
 const RESUME_MAX: Duration = Duration::from_secs(60);
 const VALUE_BYTES: usize = 1_024;
 
-/// Who leads by what the other nodes say.
+/// The leaders as the other nodes report them.
 #[derive(Debug)]
 struct Table {
     /// Address and epoch of each partition's leader.
@@ -47,7 +47,7 @@ impl Table {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// Asks the nodes that are to live until it is stopped.
+    /// Asks the nodes that stay alive until it is stopped.
     fn keep_up(&self, name: &str, asked: &[SocketAddr]) {
         let mut connection = None;
         while !self.is_stopped() {
@@ -72,14 +72,14 @@ impl Table {
     fn learn(&self, partition: i32, address: SocketAddr, epoch: i32) {
         let mut leaders = self.leaders.lock().unwrap_or_else(PoisonError::into_inner);
         let known = leaders.entry(partition).or_insert((address, epoch));
-        // A node that has not heard of it yet names the one before.
+        // A node with older metadata names the previous leader.
         if epoch >= known.1 {
             *known = (address, epoch);
         }
     }
 }
 
-/// What the writers saw.
+/// Pauses and records of the writers.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     /// The longest time without an acknowledgement, of the partition with the shortest and with the longest one.
@@ -115,7 +115,7 @@ pub(crate) fn run(
         thread::sleep(warmup);
         let harmed_ns = clock::now_ns();
         let harmed = harm();
-        // A writer says how far it is only at its end: it goes on well beyond the slowest failover.
+        // A writer returns its counts only at its end: it writes well beyond the slowest failover.
         thread::sleep(if harmed.is_ok() { Duration::from_secs(1) } else { Duration::ZERO });
         let deadline = Instant::now() + RESUME_MAX;
         while harmed.is_ok()
@@ -156,14 +156,14 @@ struct Writer<'a> {
     partition: i32,
     identity: (i64, i16),
     codec: PayloadCodec,
-    /// To the node that led when it was opened.
+    /// A connection to the node that led when it was opened.
     connection: Option<(SocketAddr, Connection)>,
 }
 
-/// What became of an attempt.
+/// The result of an attempt.
 enum Attempt {
     Acknowledged,
-    /// The node did not answer, or not as its leader: it is tried again.
+    /// The node did not answer, or not as its leader: the record is sent again.
     Failed,
 }
 
@@ -176,7 +176,7 @@ impl<'a> Writer<'a> {
         Ok(Self { table, topic, partition, identity, codec, connection: Some((leader, connection)) })
     }
 
-    /// When each record was acknowledged.
+    /// Returns the time of each record's acknowledgement.
     fn run(mut self) -> Result<Vec<u64>> {
         let mut acked_ns = Vec::new();
         let mut batch = BatchBuilder::default();
@@ -228,7 +228,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The error code of the answer; none if the leader does not answer before there is another one.
+    /// Returns the error code of the answer; none if there is another leader before the node answers.
     fn send(&self, leader: SocketAddr, connection: &mut Connection, batch: &[u8]) -> Option<i16> {
         let batches = [(self.partition, batch)];
         let body = |writer: &mut crate::bytes::Writer| {

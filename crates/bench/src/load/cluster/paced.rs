@@ -27,17 +27,18 @@ pub(super) struct Paced {
     /// The lane of each partition.
     lane_of: Vec<usize>,
     outstanding: u64,
-    /// Into the producer's partitions.
+    /// The index of the next one of the producer's partitions.
     turn: usize,
     /// Records made and records sent, by partition.
     made: Vec<u64>,
     sent: Vec<u64>,
     next_offsets: Vec<i64>,
-    heard_ns: u64,
+    /// The time of the last response.
+    last_response_ns: u64,
     totals: ProducerTotals,
 }
 
-/// What goes to one leader.
+/// The requests to one leader.
 #[derive(Debug)]
 struct Lane {
     connection: Connection,
@@ -47,7 +48,7 @@ struct Lane {
 }
 
 impl Paced {
-    /// A producer whose pace is not the closed loop's.
+    /// Makes a paced producer, whose pace is not the closed loop's.
     pub(super) fn new(mut producer: Producer, shape: &LoadShape) -> Self {
         let partitions = shape.partitions as usize;
         let (source, linger) = match shape.pace {
@@ -79,7 +80,7 @@ impl Paced {
             made: vec![0; partitions],
             sent: vec![0; partitions],
             next_offsets: vec![0; partitions],
-            heard_ns: 0,
+            last_response_ns: 0,
             totals: ProducerTotals::new(),
             producer,
         }
@@ -87,13 +88,13 @@ impl Paced {
 
     pub(super) fn run(mut self, phases: &Phases) -> Result<ProducerTotals> {
         clock::wake_precisely();
-        self.heard_ns = clock::now_ns();
+        self.last_response_ns = clock::now_ns();
         if let Source::Schedule(schedule) = &mut self.source {
-            schedule.begin_ns = self.heard_ns;
+            schedule.begin_ns = self.last_response_ns;
         }
         let mut is_ending = false;
         while !phases.is_abandoned() {
-            // Once more after the end is seen: what was due before it belongs to the load.
+            // Once more after the end is seen: records that were due before it belong to the load.
             let is_stopped = phases.is_stopped();
             if !is_ending {
                 self.make_records(phases)?;
@@ -112,7 +113,7 @@ impl Paced {
         Ok(self.totals)
     }
 
-    fn has_room(&self) -> bool {
+    fn has_buffer_space(&self) -> bool {
         self.lanes.iter().map(|lane| lane.accumulator.bytes()).sum::<usize>() < BUFFER_BYTES_MAX
     }
 
@@ -127,7 +128,7 @@ impl Paced {
             }
             Source::Schedule(mut schedule) => {
                 let now_ns = clock::now_ns();
-                while schedule.next_ns() <= now_ns && self.has_room() {
+                while schedule.next_ns() <= now_ns && self.has_buffer_space() {
                     let due_ns = schedule.next_ns();
                     self.make_record(now_ns, due_ns);
                     if phases.window_contains(due_ns) {
@@ -141,7 +142,7 @@ impl Paced {
         Ok(())
     }
 
-    /// A record for the next partition.
+    /// Makes a record for the next partition.
     fn make_record(&mut self, now_ns: u64, sent_ns: u64) {
         let partition = self.producer.partitions[self.turn % self.producer.partitions.len()] as usize;
         self.turn += 1;
@@ -157,7 +158,7 @@ impl Paced {
         });
     }
 
-    /// Sends what may go out; with `flush` also what has not lingered.
+    /// Sends the requests that may go out; with `flush` also batches that have not lingered.
     fn send_requests(&mut self, lane: usize, flush: bool) -> Result<()> {
         let Lane { connection, accumulator, under_way } = &mut self.lanes[lane];
         while under_way.len() < REQUESTS_MAX {
@@ -178,20 +179,20 @@ impl Paced {
         Ok(())
     }
 
-    /// Waits until something is to be done, and takes the responses that have come meanwhile.
+    /// Waits for the next thing to do, and takes the responses that have come meanwhile.
     fn read_responses(&mut self, phases: &Phases) -> Result<()> {
         let wait = self.time_to_wait();
         if !read_any_within(self.lanes.iter_mut().map(|lane| &mut lane.connection).collect(), wait)? {
-            let silence = Duration::from_nanos(clock::now_ns().saturating_sub(self.heard_ns));
+            let silence = Duration::from_nanos(clock::now_ns().saturating_sub(self.last_response_ns));
             let is_owed = self.lanes.iter().any(|lane| !lane.under_way.is_empty());
             ensure!(!is_owed || silence < SILENCE_MAX, "no acknowledgement for {SILENCE_MAX:?}");
             if !is_owed {
-                self.heard_ns = clock::now_ns();
+                self.last_response_ns = clock::now_ns();
             }
             return Ok(());
         }
         let acked_ns = clock::now_ns();
-        self.heard_ns = acked_ns;
+        self.last_response_ns = acked_ns;
         for Lane { connection, accumulator, under_way } in &mut self.lanes {
             while let Some(response) = connection.take_response(PRODUCE)? {
                 let request = under_way.pop_front().context("a response without a request")?;
@@ -212,11 +213,11 @@ impl Paced {
         Ok(())
     }
 
-    /// Until the next record is due or a batch has lingered, as far as it could be made or sent then.
+    /// Returns the time until the next record is due or a batch has lingered, if it can be made or sent then.
     fn time_to_wait(&self) -> Duration {
         let now_ns = clock::now_ns();
         let record_ns = match self.source {
-            Source::Schedule(schedule) if self.has_room() => Some(schedule.next_ns()),
+            Source::Schedule(schedule) if self.has_buffer_space() => Some(schedule.next_ns()),
             _ => None,
         };
         let may_send = |lane: &&Lane| lane.under_way.len() < REQUESTS_MAX;

@@ -1,6 +1,6 @@
-//! Apache Kafka 4.3.0 in a JVM beside the tests: its broker, and its own consumer. Needs a JDK and Kafka's jars, which
-//! `cargo xtask test` puts into `target/interop`; `MAINSTEM_KAFKA_JARS` names another folder with them. Without them a test
-//! says that it is skipped; under `CI=true` it fails.
+//! Apache Kafka 4.3.0 in a JVM beside the tests: its broker, and its own consumer. It needs a JDK and Kafka's jars, which `cargo xtask
+//! test` puts into `target/interop`; `MAINSTEM_KAFKA_JARS` names another folder with them. Without them a test is skipped, with a line that
+//! says so; under `CI=true` it fails.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -19,22 +19,22 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 pub(crate) struct Kafka {
     process: Child,
     commands: ChildStdin,
-    told: mpsc::Receiver<Vec<String>>,
+    lines: mpsc::Receiver<Vec<String>>,
     jars: KafkaJars,
     directory: Directory,
     pub(crate) address: String,
 }
 
 impl Kafka {
-    /// The JVM; none where it cannot run, which is said.
+    /// Starts the JVM. If it cannot run, this returns none, and a line says so.
     fn jvm(test: &str) -> Option<Kafka> {
         let jars = KafkaJars::or_skip(KafkaJars::NEWEST, test)?;
         let directory = Directory::new("flow-kafka");
-        let (process, commands, told) = spawn(&jars, &directory);
-        Some(Kafka { process, commands, told, jars, directory, address: String::new() })
+        let (process, commands, lines) = spawn(&jars, &directory);
+        Some(Kafka { process, commands, lines, jars, directory, address: String::new() })
     }
 
-    /// The same with a broker that answers.
+    /// Starts a broker and waits until it answers.
     pub(crate) fn broker(test: &str) -> Option<Kafka> {
         let mut kafka = Kafka::jvm(test)?;
         let (address, controller) = (free_address(), free_address());
@@ -69,10 +69,10 @@ impl Kafka {
         }
     }
 
-    /// Kills the broker, and starts it on what it has left.
+    /// Kills the broker, and starts it on its files.
     pub(crate) fn kill_and_start(&mut self) {
         self.kill();
-        (self.process, self.commands, self.told) = spawn(&self.jars, &self.directory);
+        (self.process, self.commands, self.lines) = spawn(&self.jars, &self.directory);
         self.start_broker();
     }
 
@@ -90,7 +90,7 @@ impl Kafka {
         std::fs::read_to_string(self.directory.path().join("stderr.log")).unwrap_or_default()
     }
 
-    /// What Java's consumer reads of a topic: value, key and headers as NAME=VALUE of its first record.
+    /// Returns what Java's consumer reads of the first record of a topic: value, key, and headers as NAME=VALUE.
     pub(crate) fn java_reads(test: &str, address: &str, topic: &str) -> Option<Vec<String>> {
         let mut kafka = Kafka::jvm(test)?;
         kafka.tell(&["member", "reader", address, "java-reads", "classic", topic]);
@@ -98,7 +98,7 @@ impl Kafka {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let words = kafka
-                .told
+                .lines
                 .recv_timeout(left)
                 .unwrap_or_else(|_| panic!("Java reads nothing:\n{}", kafka.log()));
             if words[0] == "read" {
@@ -114,7 +114,7 @@ impl Drop for Kafka {
     }
 }
 
-/// The JVM, its input, and its output.
+/// Starts the JVM. Returns it, its input, and the lines of its output, split at tabs.
 fn spawn(jars: &KafkaJars, directory: &Directory) -> (Child, ChildStdin, mpsc::Receiver<Vec<String>>) {
     let peer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join("tests/native-client/KafkaPeer.java");
     let mut process = jars
@@ -126,12 +126,12 @@ fn spawn(jars: &KafkaJars, directory: &Directory) -> (Child, ChildStdin, mpsc::R
         .spawn()
         .unwrap();
     let (commands, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
-    let (sender, told) = mpsc::channel();
+    let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             // A test that has ended does not listen any more.
             let _ = sender.send(line.split('\t').map(str::to_owned).collect());
         }
     });
-    (process, commands, told)
+    (process, commands, lines)
 }

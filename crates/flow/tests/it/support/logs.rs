@@ -1,4 +1,4 @@
-//! What is logged by the thread of a test.
+//! The log of a test's thread.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tracing::Level;
 use tracing::subscriber::DefaultGuard;
 
-/// What this thread has logged, since [`Logs::capture`]. A test of tokio with one thread runs all tasks there.
+/// The log of this thread since [`Logs::capture`]. A test of tokio with one thread runs all tasks there.
 pub(crate) struct Logs {
     text: Arc<Mutex<Vec<u8>>>,
     _guard: DefaultGuard,
@@ -22,7 +22,7 @@ impl Logs {
         Logs { text, _guard: tracing::subscriber::set_default(subscriber) }
     }
 
-    /// The lines that have this in them.
+    /// Returns the lines that contain a text.
     pub(crate) fn lines(&self, what: &str) -> Vec<String> {
         let text = String::from_utf8(self.text.lock().clone()).unwrap();
         text.lines().filter(|line| line.contains(what)).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! A broker in this process, and what tests write and read there.
+//! A broker in this process, and the reads and writes of tests there.
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::unwrap_used, reason = "it is for tests")]
 
@@ -23,7 +23,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What groups wait for is short.
+/// Settings with short waits of groups.
 const SETTINGS: &[(&str, &str)] = &[
     ("group.initial.rebalance.delay.ms", "0"),
     ("group.min.session.timeout.ms", "100"),
@@ -82,8 +82,8 @@ impl World {
         World { broker, producer, address, was_killed: false }
     }
 
-    /// Starts the broker anew: in order, but one that is a process of its own after a kill. Kafka's is killed the first time
-    /// alone, as its start takes long.
+    /// Starts the broker again: in this process after a stop in order, as a process of its own after a kill. Apache Kafka is restarted the
+    /// first time only, as its start takes long.
     pub(crate) fn restart(&mut self) {
         match &mut self.broker {
             Broker::Mainstem(broker) => broker.start_again(),
@@ -226,7 +226,7 @@ impl Directory {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("mainstem-{name}-{}-{number}", std::process::id()));
-        // What a killed process with the same id left there is not in use.
+        // A process with the same id that was killed may have left files there. They are not in use.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Directory(path)
@@ -239,7 +239,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What cannot be removed stays in the directory for temporary files, which the system cleans.
+        // If it cannot be removed it stays in the directory for temporary files, which the system cleans.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -262,7 +262,7 @@ pub(crate) async fn until_listening(address: &str) {
     }
 }
 
-/// What an address answers.
+/// Sends a GET request to an address. Returns the whole answer.
 pub(crate) async fn get(address: &str, path: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes()).await.unwrap();

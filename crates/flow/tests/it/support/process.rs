@@ -36,7 +36,7 @@ impl BrokerProcess {
         BrokerProcess { directory, address, settings, child }
     }
 
-    /// Kills it, and starts it on what it has left.
+    /// Kills it, and starts it on its files.
     pub(crate) fn kill_and_start(&mut self) {
         self.kill();
         self.child = child(&self.directory, &self.address, &self.settings);
@@ -74,7 +74,7 @@ fn child(directory: &Directory, address: &str, settings: &str) -> Child {
     child
 }
 
-/// Is the process, if this one is to be that: it ends with its input, or a kill.
+/// Runs the broker if this process was started for that: it ends with its input, or a kill.
 pub(crate) fn run() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
     let listeners = format!("PLAINTEXT://{}", std::env::var(ADDRESS).unwrap());

@@ -11,12 +11,12 @@ use super::super::super::install;
 use super::{MECHANISMS, listeners_of_sessions};
 use crate::process::Process;
 
-/// The listener of the controllers, whose nodes prove by certificates who they are.
+/// The listener of the controllers, whose nodes authenticate by certificates.
 pub(super) const CONTROLLERS: &str = "CONTROLLER";
 
 const FORMAT_DEADLINE: Duration = Duration::from_secs(150);
 
-/// What Kafka wants to be told beside the settings of both.
+/// Settings that Kafka needs beside those of both brokers.
 pub(super) fn settings(dir: &Path, controllers: &str) -> String {
     let mut settings = format!(
         "log.dirs={}\n\
@@ -46,7 +46,7 @@ pub(super) fn settings(dir: &Path, controllers: &str) -> String {
     settings
 }
 
-/// What starts Kafka by a file of properties, its directory formatted with the administrator.
+/// Returns the command that starts Kafka with a file of properties, after formatting its directory with the administrator.
 pub(super) fn command(dir: &Path, properties: &Path, logs: &Path) -> Result<Command> {
     let admin = fs::read_to_string(dir.join("admin.properties"))?;
     let password = admin.split_once("password=\"").and_then(|(_, rest)| rest.split_once('"'));

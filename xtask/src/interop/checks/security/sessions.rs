@@ -1,10 +1,10 @@
-//! Sessions of five seconds (KIP-368) under load, for each client: while it writes and reads, its sessions are renewed at
-//! least as often as is asked for and the broker's certificate changes. What was written is read once. Then the rule goes by which it was
+//! Sessions of five seconds (KIP-368) under load, for each client. While it writes and reads, its sessions are renewed at least as often as
+//! the depth asks for, and the broker's certificate changes. Each written record is read once. Then the rule is deleted by which it was
 //! read.
 //!
-//! Each client has a listener to itself, so that the broker's counts say what it did. A session in use is renewed before it
-//! ends or is killed: after the load without one that was killed, each that is in use has been renewed so often. A client that
-//! a busy machine holds up may be late, and then logs in again: a quarter of the times, and more where this process was held up, too.
+//! Each client has a listener to itself, so that the broker's counts are the client's. A session in use is renewed before it ends, or is
+//! killed. If none was killed during the load, each session in use has been renewed that often. A client that a busy machine delays may be
+//! late, and then logs in again: in a quarter of the renewals, and in more if this process was delayed too.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -39,29 +39,29 @@ pub(crate) const CLIENTS: [Client; 8] = [
 /// Those among them that close the connection instead, and log in again.
 const WITHOUT_RENEWAL: [Client; 3] = [Client::KafkaPython, Client::Aiokafka, Client::KafkaGo];
 
-/// Sessions end after so many milliseconds.
+/// Milliseconds after which sessions end.
 pub(super) const SESSION_MS: u64 = 5_000;
-/// One that writes, and one that reads.
+/// Sessions of each client: one writes, and one reads.
 const SESSIONS: u64 = 2;
-/// Time for the renewals that are still missing after the load: those that came late begin another session.
+/// Time after the load for renewals that are still missing: a late one begins another session.
 const MISSING: Duration = Duration::from_millis(12 * SESSION_MS);
-/// Seconds after which a client hangs.
+/// Timeout of a client, in seconds.
 const CLIENT_SECONDS: &str = "600";
-/// Between two turns that this process asks for under load, and how much later than that they come where the machine holds
-/// processes up: half of the time that a client has for its renewal.
+/// Interval between two turns of this process under load, and the delay from which a turn counts as held up by the machine. The delay is
+/// half of the time that a client has for its renewal.
 const TURN: Duration = Duration::from_millis(50);
 const HELD_UP: Duration = Duration::from_millis(SESSION_MS / 20);
 /// The name of the check.
 pub(crate) const CHECK: &str = "sessions of 5 s, renewed under load";
 
-/// What a client reports of one step.
+/// The result of one step, as a client reports it.
 #[derive(Deserialize)]
 struct Report {
     step: String,
     outcome: Value,
 }
 
-/// What the broker has counted at a listener.
+/// Counts of the broker at a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counts {
     logins: u64,
@@ -95,18 +95,18 @@ impl Running {
     }
 }
 
-/// Time in which clients write and read. A session in use has to be renewed within [`SESSION_MS`].
+/// Time for which clients write and read. A session in use has to be renewed within [`SESSION_MS`].
 fn load(renewals: u64) -> Duration {
     Duration::from_millis(renewals * SESSION_MS)
 }
 
-/// Sessions that may be killed since their clients came too late to renew them, a quarter: a client begins when a tenth of
-/// the time is left, half a second, and eight of them share the machine.
+/// Sessions that may be killed because their clients came too late to renew them: a quarter. A client begins its renewal half a second
+/// before the end, a tenth of the time, and eight of them share the machine.
 fn late_max(renewals: u64) -> u64 {
     (SESSIONS * renewals).div_ceil(4)
 }
 
-/// Sleeps, and counts how often this process was held up meanwhile.
+/// Sleeps, and counts how often this process was held up in that time.
 fn sleep_and_count(time: Duration) -> u64 {
     let (begin, mut held_up) = (Instant::now(), 0);
     while begin.elapsed() < time {
@@ -133,7 +133,7 @@ impl Guarded {
         report.outcome(client.key(), CHECK, begin.elapsed(), outcome);
     }
 
-    /// What there is to tell of a client's sessions.
+    /// Runs the check of a client's sessions. Returns a note for the report.
     fn sessions(&self, client: Client, renewals: u64) -> Result<Option<String>> {
         let (user, topic) = (user_of(MECHANISMS[1]), topic_of(client));
         self.tool(&["topic", "create", &topic, "--partitions", "2"])?;
@@ -191,7 +191,7 @@ impl Guarded {
                 password,
                 lets_in: true,
                 times: 0,
-                at_once: 1,
+                concurrency: 1,
             };
             let plan = self.dir.join(format!("{topic}.json"));
             fs::write(&plan, serde_json::to_string(&[way])?)?;
@@ -212,15 +212,15 @@ impl Guarded {
         self.tool(&["config", "set", "broker/1", &setting]).map(drop)
     }
 
-    /// A client has renewed its sessions often enough, not too many were killed, and none was refused; one that does not renew has logged in again as
-    /// often.
+    /// Checks that a client has renewed its sessions often enough, that not too many were killed, and that none was refused. A client that
+    /// does not renew has logged in again as often.
     fn check_renewals(&self, client: Client, renewals: u64, late_max: u64) -> Result<()> {
         let wanted = SESSIONS * renewals;
         let is_renewed = |counts: Counts| match WITHOUT_RENEWAL.contains(&client) {
             true => counts.logins + counts.renewals >= wanted,
             false => counts.renewals >= wanted && counts.killed <= late_max,
         };
-        // The last one may be under way.
+        // The last renewal may be under way.
         let mut counts = self.counts(client)?;
         wait_until(
             || format!("{}: {SESSIONS} sessions are renewed {renewals} times", client.key()),
@@ -257,7 +257,7 @@ impl Guarded {
     }
 }
 
-/// What runs a client's command `sessions`.
+/// Adds the program of a client's command `sessions`.
 fn program(command: &mut Command, client: Client) {
     match client {
         Client::Java => {
@@ -273,9 +273,9 @@ fn program(command: &mut Command, client: Client) {
     };
 }
 
-/// No record is read twice, but by kafka-go: its reader joins the group anew with each connection that ends, and has a record of
-/// before at hand, which is committed when the new generation has been told where to begin. Each of them has to begin where the
-/// last commit was that the broker has acknowledged. Returns what was read twice.
+/// Checks that no record is read twice, but by kafka-go. Its reader joins the group again with each connection that ends. It may still have
+/// an earlier record in hand, which it commits after the new generation has got its start offsets. Each generation has to begin at the last
+/// commit that the broker has acknowledged. Returns a note about the records that were read twice.
 fn check_repeated(client: Client, outcome: &Value) -> Result<Option<String>> {
     if client != Client::KafkaGo {
         ensure!(outcome["repeated"] == 0, "{outcome}");
@@ -286,10 +286,10 @@ fn check_repeated(client: Client, outcome: &Value) -> Result<Option<String>> {
     Ok(Some(format!("{} of {} twice", outcome["repeated"], outcome["written"])))
 }
 
-/// A client reports in its own words that it may not read any more.
+/// Checks that a client reports in its own words that it may not read any more.
 fn check_denied(client: Client, outcome: &Value) -> Result<()> {
     let shown = outcome.to_string().to_lowercase().replace(['_', ' '], "");
-    // They have raised nothing and returned nothing more.
+    // Those two may raise no error and return no more records.
     let is_silent = matches!(client, Client::Aiokafka | Client::KafkaGo) && outcome.is_null();
     ensure!(is_silent || shown.contains("topicauthorization"), "{}: {outcome}", client.key());
     Ok(())

@@ -35,12 +35,12 @@ pub(super) fn run(world: &World, report: &Report, guarded: &Guarded) {
 }
 
 impl Tools<'_> {
-    /// What a tool prints, as the administrator.
+    /// Returns the output of a tool, run as the administrator.
     fn call(&self, tool: &str, arguments: &[&str]) -> Result<String> {
         self.call_as("admin.properties", tool, arguments)
     }
 
-    /// What a tool prints, with a file of properties in the broker's directory.
+    /// Returns the output of a tool, with a file of properties in the broker's directory.
     fn call_as(&self, properties: &str, tool: &str, arguments: &[&str]) -> Result<String> {
         let properties = self.guarded.dir.join(properties).display().to_string();
         let connection =
@@ -113,7 +113,7 @@ impl Tools<'_> {
             .filter(|rule| rule.contains("carl"))
             .collect();
         self.expect(&["--principal", "User:carl"], &of_carl)?;
-        // Some of them go, by the same words; then all of a topic.
+        // Some of them are removed, by the same words; then all of a topic.
         let some = ["--allow-principal", "User:anna", "--allow-host", "127.0.0.2", "--operation", "Read"];
         self.acls(&[&["--remove", "--force"], &some[..], &["--topic", "rules-1"]].concat())?;
         let left: Vec<String> =
@@ -244,7 +244,7 @@ impl Tools<'_> {
         ensure!(shown.contains("SCRAM-SHA-512=iterations=4096"), "{shown}");
         ensure!(self.guarded.tool(&["user", "list"])?.contains("tool"), "our tool sees the user");
         self.log_in_as("tool")?;
-        // A quota and a user of the same name do not mind each other.
+        // A quota and a user of the same name are independent.
         self.call(CONFIGS, &[&["--alter", "--add-config", "consumer_byte_rate=1000000"], &of[..]].concat())?;
         self.call(CONFIGS, &[&["--alter", "--delete-config", "SCRAM-SHA-256"], &of[..]].concat())?;
         let shown = self.call(CONFIGS, &[&["--describe"], &of[..]].concat())?;
@@ -276,7 +276,7 @@ impl Tools<'_> {
         Ok(())
     }
 
-    /// Kafka's tool logs in as a user with the password of all.
+    /// Checks that Kafka's tool can log in as a user with the password of all.
     fn log_in_as(&self, user: &str) -> Result<()> {
         let admin = fs::read_to_string(self.guarded.dir.join("admin.properties"))?;
         let line = admin.lines().find(|line| line.starts_with("sasl.jaas.config=")).context("a login")?;

@@ -1,8 +1,8 @@
-//! Messages whose handlers are done when they are polled first, as most are: these need no place in the window.
+//! Messages whose handlers are done at their first poll, as most are. They need no place in the window.
 //!
-//! A group of them is polled one after another where they lie in their batch. For those that succeed and ask for nothing, their
-//! offsets are passed, all under one lock; the first one that waits, fails or asks for something is admitted as one that runs,
-//! and ends the group. Until then the window knows of none of them, so the position stays before the group.
+//! A group of them is polled one after another where they lie in their batch. If they succeed and ask for nothing, their offsets are
+//! passed, all under one lock. The first one that waits, fails or asks for something is admitted as one that runs, and ends the group.
+//! Until then the window knows of none of them, so the position stays before the group.
 
 use std::sync::atomic::Ordering;
 
@@ -16,20 +16,20 @@ use mainstem_records::slice_of;
 
 /// A group that takes longer is followed by a shorter one: its thread has other work, too.
 const GROUP_MS: u64 = 5;
-/// So many messages of a group are handled between two looks at the clock.
+/// Messages of a group that are handled between two readings of the clock.
 const LOOK_EVERY: u32 = 32;
 
-/// How many messages of a partition are tried together.
+/// The number of messages of a partition that are tried together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GroupSize {
-    /// None where messages have to be looked at one by one, or handled together.
+    /// 0 if each message has to be looked at alone, or many are handled together.
     limit: usize,
     now: usize,
 }
 
 impl GroupSize {
     pub(super) fn new(is_possible: bool) -> GroupSize {
-        // How long a handler takes is not known before the first message.
+        // The time that a handler takes is not known before the first message.
         if is_possible { GroupSize { limit: STEPS_MAX, now: 1 } } else { GroupSize { limit: 0, now: 0 } }
     }
 
@@ -43,7 +43,7 @@ impl GroupSize {
         self.now = if took_ms > GROUP_MS { 1 } else { (self.now * 2).min(self.limit) };
     }
 
-    /// Handlers wait for something: that they are tried first is in vain.
+    /// Handlers wait for something: no group is tried any more.
     fn has_waited(&mut self) {
         self.now = 0;
     }
@@ -54,7 +54,7 @@ impl GroupSize {
     }
 }
 
-/// How a group has ended.
+/// The end of a group.
 enum GroupEnd {
     /// All were done at once. The context can be used again.
     Done(Cx),
@@ -71,8 +71,8 @@ where
 {
     /// Handles the next messages where they lie, beginning at `now_ms`, which is brought up to date. Returns how many were taken
     /// out of the backlog.
-    pub(super) fn run_at_once(&mut self, now_ms: &mut u64) -> usize {
-        if !self.group_size.is_some() || self.running.room() == 0 || !self.may_start(*now_ms) {
+    pub(super) fn run_inline(&mut self, now_ms: &mut u64) -> usize {
+        if !self.group_size.is_some() || self.running.free_capacity() == 0 || !self.may_start(*now_ms) {
             return 0;
         }
         let max = self.group_size.now;
@@ -117,7 +117,7 @@ where
             let received = Received::new(batch.clone(), group.first + done);
             let offset = received.offset();
             if offset < passed {
-                // Offsets go back within the batch, which is looked at when the next message is.
+                // Offsets go back within the batch. The next message is looked at by `Backlog::admit`, which handles that.
                 break GroupEnd::Done(context);
             }
             match self.running.begin(|| (self.dispatch.start)(received, None, context, group.slot)) {
@@ -143,7 +143,7 @@ where
             }
             progress.note_frontier(now_ms);
         }
-        shared.at_once.store(0, Ordering::Relaxed);
+        shared.inline.store(0, Ordering::Relaxed);
         route.judge.lock().succeeded_times(u64::from(done));
         route.metrics.handled.add(u64::from(done));
         route.metrics.attempts.add_many(u64::from(done), each_ms);
