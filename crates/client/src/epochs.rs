@@ -1,4 +1,4 @@
-//! OffsetForLeaderEpoch (23): where the epochs of leaders end (KIP-320).
+//! OffsetForLeaderEpoch (23): the end offsets of leader epochs (KIP-320).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,11 +13,11 @@ use crate::error::Error;
 use crate::offsets::left_out;
 use crate::topic_partition::TopicPartition;
 
-/// What a leader says of partitions, each with its own outcome.
+/// A leader's answer for partitions, each with its own outcome.
 type EpochEnds = BTreeMap<TopicPartition, Result<FetchPosition, Error>>;
 
-/// Of each partition the newest epoch that is not newer than the one in question, and the offset behind its last record;
-/// both -1 where there is none. Asks one leader, once; what it leads is doubted where that may repair an error.
+/// For each partition, the newest epoch that is not newer than the one in question, and the offset after its last record; both
+/// -1 if there is none. Asks one leader, once. If an error may pass, its partition's metadata is marked as out of date.
 pub(crate) async fn epoch_ends(
     cluster: &Cluster,
     leader: i32,

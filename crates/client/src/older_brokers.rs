@@ -1,4 +1,4 @@
-//! What older releases of Kafka lack is refused with what is missing, and nothing else is.
+//! Features that older releases of Kafka lack are refused by name, and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::{
 
 on_kafka!(what_a_broker_lacks_is_reported);
 
-/// Something that was asked for, since which release there is an answer, and what is said before; nothing where it is to
-/// succeed with all releases.
+/// A call, the first release that serves it, and the feature that the error names for older ones. The feature is empty if
+/// all releases serve the call.
 struct Asked {
     outcome: Result<(), Error>,
     since: (u32, u32),
@@ -178,7 +178,7 @@ async fn next_after_failure(world: &World) -> Result<(), Error> {
     aborted.map_err(reason)
 }
 
-/// What has failed a transaction or its producer.
+/// The failure of a transaction or its producer.
 fn reason(error: Error) -> Error {
     match error {
         Error::TransactionFailed { reason } | Error::ProducerFailed { reason } => *reason,

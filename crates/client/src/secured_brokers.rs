@@ -1,5 +1,4 @@
-//! Brokers that encrypt and ask who the client is: whom a client believes, how it is refused, and sessions that are renewed
-//! under load.
+//! Brokers with encryption and authentication: brokers that a client trusts, refusals, and sessions that are renewed under load.
 
 use std::time::{Duration, Instant};
 
@@ -75,7 +74,7 @@ async fn records_go_both_ways_over_a_session(world: SecuredWorld) {
     round_trip(&world, world.client(TLS), 5000).await.unwrap();
 }
 
-/// What connecting is refused with, without another attempt, though there would be time for many.
+/// The error of a connection that is refused at the first attempt, though there would be time for many.
 async fn refused(config: ClientConfig) -> String {
     let (began, limit) = (Instant::now(), config.operation_timeout);
     let error = match Admin::connect(config).await {
@@ -119,11 +118,11 @@ async fn a_password_is_shown_by_each_mechanism(world: SecuredWorld) {
     }
 }
 
-/// Eight times as long as a session lasts. What is not renewed is closed by the broker, and the client connects anew: that
-/// happens to nearly none, but where the machine stands still for a moment.
+/// It runs for eight times as long as a session lasts. The broker closes a connection whose session is not renewed, and the
+/// client connects again. That happens to nearly no connection, unless the machine stands still for a moment.
 async fn sessions_are_renewed_under_load(world: SecuredWorld) {
     const RENEWALS: u32 = 8;
-    /// What may take the time in which a session is renewed.
+    /// The length of a standstill that may take the time in which a session is renewed.
     const STANDSTILL: Duration = Duration::from_millis(250);
     world.world.create(1, &[]).await;
     let connections = world.counted();
