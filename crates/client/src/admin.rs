@@ -106,8 +106,8 @@ impl Admin {
                     Ok(if may_be_done.load(Ordering::Relaxed) { Ok(()) } else { Err(error) })
                 }
                 outcome => {
-                    let is_in_doubt = outcome.as_ref().is_err_and(leaves_doubt);
-                    may_be_done.fetch_or(is_in_doubt, Ordering::Relaxed);
+                    let is_ambiguous = outcome.as_ref().is_err_and(may_have_succeeded);
+                    may_be_done.fetch_or(is_ambiguous, Ordering::Relaxed);
                     outcome.map(Ok)
                 }
             }
@@ -151,7 +151,7 @@ impl Admin {
 }
 
 /// Returns true if an attempt with this error may have been carried out: no answer came, or the broker answered before the end.
-fn leaves_doubt(error: &Error) -> bool {
+fn may_have_succeeded(error: &Error) -> bool {
     matches!(error, Error::ConnectionLost { .. } | Error::RequestTimedOut { .. })
         || error.code() == Some(ErrorCode::REQUEST_TIMED_OUT)
 }

@@ -153,7 +153,7 @@ struct KnownTopic {
     /// The time of the answer, whatever was found out since.
     answered: Instant,
     /// Partitions whose leader alone was found to be out of date.
-    doubted: BTreeSet<i32>,
+    invalidated: BTreeSet<i32>,
 }
 
 impl Known {
@@ -298,13 +298,13 @@ impl Cluster {
         let known = self.inner.known.lock();
         let Some(known) = known.topics.get(&key.topic) else { return (None, true) };
         let freshness = known.freshness(self.inner.config.metadata_max_age);
-        let is_doubted = freshness == Freshness::Wrong || known.doubted.contains(&key.partition);
-        let lead = if is_doubted { None } else { known.topic.lead(key.partition) };
+        let is_invalidated = freshness == Freshness::Wrong || known.invalidated.contains(&key.partition);
+        let lead = if is_invalidated { None } else { known.topic.lead(key.partition) };
         (lead, lead.is_none() || freshness != Freshness::Fresh)
     }
 
     /// Marks the leaders of a topic as out of date, after an answer, or none, that proves it.
-    pub(crate) fn doubt_topic(&self, name: &str) {
+    pub(crate) fn invalidate_topic(&self, name: &str) {
         if let Some(known) = self.inner.known.lock().topics.get_mut(name) {
             known.at = None;
         }
@@ -312,9 +312,9 @@ impl Cluster {
 
     /// Marks the leader of one partition as out of date: nothing more is sent to it before the cluster was asked for the topic.
     /// Other partitions are not held up.
-    pub(crate) fn doubt_partition(&self, key: &TopicPartition) {
+    pub(crate) fn invalidate_partition(&self, key: &TopicPartition) {
         if let Some(known) = self.inner.known.lock().topics.get_mut(&key.topic) {
-            known.doubted.insert(key.partition);
+            known.invalidated.insert(key.partition);
         }
     }
 
@@ -431,7 +431,7 @@ impl Cluster {
         let answered = Instant::now();
         for topic in topics.iter().flatten() {
             let (name, topic, at) = (topic.name.clone(), topic.clone(), Some(answered));
-            let fresh = KnownTopic { topic, at, answered, doubted: BTreeSet::new() };
+            let fresh = KnownTopic { topic, at, answered, invalidated: BTreeSet::new() };
             known.topics.insert(name, fresh);
         }
         topics

@@ -184,19 +184,19 @@ impl Connection {
 
     /// Returns true if the connection has ended, so that nothing more can be asked on it.
     pub(crate) fn is_lost(&self) -> bool {
-        self.give_up_if_overdue();
+        self.close_if_overdue();
         self.shared.lost.lock().is_some() || self.shared.outgoing.is_closed()
     }
 
     /// Closes the connection if its oldest response is overdue. A caller that waits for it does so too, but callers with a shorter
     /// time of their own may all be gone by then. Without this check the next callers would ask a silent broker.
-    fn give_up_if_overdue(&self) {
+    fn close_if_overdue(&self) {
         let overdue = {
             let in_flight = self.shared.in_flight.lock();
             in_flight.front().filter(|oldest| oldest.until <= Instant::now()).map(|one| (one.api, one.limit))
         };
         if let Some((api, limit)) = overdue {
-            self.give_up(api, limit);
+            self.close_as_late(api, limit);
         }
     }
 
@@ -277,10 +277,10 @@ impl Connection {
     }
 
     /// Sends a request that gets no response: a produce with acks=0. The order is that of [`Connection::ask`].
-    pub(crate) fn tell<'q, R: Request<'q>>(&self, request: &R, version: i16) -> Result<Told, Error> {
+    pub(crate) fn send_unanswered<'q, R: Request<'q>>(&self, request: &R, version: i16) -> Result<PendingWrite, Error> {
         let (written, is_written) = oneshot::channel();
         self.send(request, version, Promise::Written(written))?;
-        Ok(Told { connection: self.clone(), api: R::KEY.name(), is_written })
+        Ok(PendingWrite { connection: self.clone(), api: R::KEY.name(), is_written })
     }
 
     fn send<'q, R: Request<'q>>(&self, request: &R, version: i16, promise: Promise) -> Result<i32, Error> {
@@ -301,7 +301,7 @@ impl Connection {
             let reason = format!("{api} in version {version}: {error}");
             match error.kind {
                 // No other broker could be asked for it either.
-                Unencodable::Length(_) => Error::Invalid(format!("a request has no room for it: {reason}")),
+                Unencodable::Length(_) => Error::Invalid(format!("a request cannot hold it: {reason}")),
                 _ => Error::Unsupported { broker: self.broker.to_string(), reason },
             }
         })?;
@@ -337,7 +337,7 @@ impl Connection {
     }
 
     /// Closes the connection, since no later response can overtake the one that took too long. Returns that error.
-    fn give_up(&self, api: &'static str, after: Duration) -> Error {
+    fn close_as_late(&self, api: &'static str, after: Duration) -> Error {
         let late = Error::RequestTimedOut { broker: self.broker.to_string(), api, after };
         self.shared.lost.lock().get_or_insert(End::Late(late.clone()));
         late
@@ -404,7 +404,7 @@ impl Pending {
         let frame = match tokio::time::timeout_at(self.until, self.answered).await {
             Ok(Ok(frame)) => frame,
             Ok(Err(_)) => return Err(connection.why_lost(R::KEY.name())),
-            Err(_) => return Err(connection.give_up(R::KEY.name(), self.limit)),
+            Err(_) => return Err(connection.close_as_late(R::KEY.name(), self.limit)),
         };
         Reply::open(frame, self.version, self.correlation_id, &connection.broker)
     }
@@ -412,19 +412,19 @@ impl Pending {
 
 /// A request without a response, on its way to the socket.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct PendingWrite {
     connection: Connection,
     api: &'static str,
     is_written: oneshot::Receiver<()>,
 }
 
-impl Told {
+impl PendingWrite {
     /// Waits until the kernel has all of it; after `limit` the connection is closed.
     pub(crate) async fn written(self, limit: Duration) -> Result<(), Error> {
         match tokio::time::timeout(limit, self.is_written).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(self.connection.why_lost(self.api)),
-            Err(_) => Err(self.connection.give_up(self.api, limit)),
+            Err(_) => Err(self.connection.close_as_late(self.api, limit)),
         }
     }
 }
@@ -477,14 +477,14 @@ async fn write(
     mut requests: mpsc::UnboundedReceiver<Outgoing>,
     in_flight: &InFlight,
 ) {
-    let (mut bytes, mut told) = (Vec::new(), Vec::new());
+    let (mut bytes, mut sent) = (Vec::new(), Vec::new());
     while let Some(first) = requests.recv().await {
         let mut next = Some(first);
         bytes.clear();
         while let Some(request) = next {
             match request.promise {
                 Promise::Answer(answer) => in_flight.lock().push_back(answer),
-                Promise::Written(written) => told.push(written),
+                Promise::Written(written) => sent.push(written),
             }
             match bytes.is_empty() {
                 true => bytes = request.bytes,
@@ -497,7 +497,7 @@ async fn write(
             return std::future::pending().await;
         }
         // The caller may have stopped waiting.
-        for written in told.drain(..) {
+        for written in sent.drain(..) {
             let _ = written.send(());
         }
     }

@@ -178,7 +178,7 @@ impl Consumer {
                 let mut state = self.shared.state.lock();
                 (state.assignment.take(), state.ended.clone())
             };
-            if taken.has_room {
+            if taken.has_freed_memory {
                 self.shared.work.notify_one();
             }
             match taken.batch {

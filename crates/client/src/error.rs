@@ -135,7 +135,7 @@ pub enum Error {
     },
     /// The topic was deleted and created again while it was read: offsets that were read say nothing about the new one.
     #[error(
-        "{partition}, which was read up to offset {offset}, was deleted with its topic, and created anew; seek to go on"
+        "{partition}, which was read up to offset {offset}, was deleted with its topic, and created again; seek to continue"
     )]
     TopicRecreated {
         /// The partition.
@@ -183,7 +183,7 @@ pub enum Error {
     /// Offsets were not committed, as one of their partitions is not this member's, or was revoked meanwhile. Another member may
     /// have committed later offsets by now, and this commit would take it back.
     #[error(
-        "the offsets of group {} were not committed: {partition} is not this member's, or was given up meanwhile; its member goes on from what was committed before",
+        "the offsets of group {} were not committed: {partition} is not this member's, or was revoked meanwhile; its new owner continues from the last committed offset",
         OneLine(group)
     )]
     CommitFailed {

@@ -274,7 +274,7 @@ impl GroupOffsets {
         if identity.generation < 0 {
             return Err(Error::NotAMember { group: self.config.group_id.to_string() });
         }
-        if let Some(partition) = self.shared.held.lock().given_up(terms) {
+        if let Some(partition) = self.shared.held.lock().revoked_since(terms) {
             let group = self.config.group_id.to_string();
             return Err(Error::CommitFailed { group, partition: partition.clone() });
         }
@@ -500,18 +500,18 @@ impl GroupConsumer {
     /// Commits and revokes partitions.
     async fn revoke(&mut self, revoked: &BTreeSet<TopicPartition>) {
         let assigned = self.consumer.assignment().into_iter();
-        let given_up: BTreeSet<_> = assigned.filter(|key| revoked.contains(key)).collect();
-        if !given_up.is_empty() {
+        let owned: BTreeSet<_> = assigned.filter(|key| revoked.contains(key)).collect();
+        if !owned.is_empty() {
             // All batches that were taken count as done here: `next` was called again.
             let mut positions = self.consumer.positions().known();
-            positions.retain(|key, _| given_up.contains(key));
+            positions.retain(|key, _| owned.contains(key));
             if self.config.auto_commit.is_some() {
                 self.settle_commit().await;
                 if let Err(error) = self.offsets.commit_what_is_there(&positions).await {
-                    tracing::warn!("partitions are given away without a commit: {error}");
+                    tracing::warn!("partitions are revoked without a commit: {error}");
                 }
             }
-            self.hooks.revoked(&given_up, &positions, &self.offsets).await;
+            self.hooks.revoked(&owned, &positions, &self.offsets).await;
         }
         self.keep_only(|key| !revoked.contains(key));
     }
@@ -698,18 +698,18 @@ impl GroupConsumer {
     /// # Errors
     /// The last commit's, or [`Error::TimedOut`] if commit or hook were cut short; the group is left all the same.
     pub async fn close_within(mut self, limit: Duration) -> Result<(), Error> {
-        let given_up = tokio::time::timeout_at(deadline(limit), self.give_up(limit / 2)).await;
+        let ended = tokio::time::timeout_at(deadline(limit), self.release_all(limit / 2)).await;
         if let Some(commit) = self.commit.take() {
             // The next owners of the partitions commit by themselves.
             commit.task.abort();
         }
         self.end().await;
-        let what = format!("giving up the partitions of group {}", self.config.group_id);
-        given_up.unwrap_or(Err(Error::TimedOut { what, after: limit, last: None }))
+        let what = format!("releasing the partitions of group {}", self.config.group_id);
+        ended.unwrap_or(Err(Error::TimedOut { what, after: limit, last: None }))
     }
 
     /// Commits within a time, and calls the hook for all partitions.
-    async fn give_up(&mut self, limit: Duration) -> Result<(), Error> {
+    async fn release_all(&mut self, limit: Duration) -> Result<(), Error> {
         let mut committed = Ok(());
         let positions = self.consumer.positions().known();
         if self.config.auto_commit.is_some() {

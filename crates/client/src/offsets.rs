@@ -74,7 +74,7 @@ pub(crate) async fn leader_offsets(
     for one in sought {
         let outcome = found.entry(one.key.clone()).or_insert_with(|| Err(left_out(&one.key)));
         if outcome.as_ref().is_err_and(Error::is_retriable) {
-            cluster.doubt_partition(&one.key);
+            cluster.invalidate_partition(&one.key);
         }
     }
     found

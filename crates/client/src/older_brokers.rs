@@ -36,10 +36,10 @@ async fn what_a_broker_lacks_is_reported(world: World) {
             assert!(!matches!(outcome, Err(Error::Unsupported { .. })), "{outcome:?} since {since:?}");
             continue;
         }
-        let told = outcome.expect_err(lacks);
-        assert!(matches!(told, Error::Unsupported { .. }), "{told}");
+        let error = outcome.expect_err(lacks);
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
         let expected = format!("the broker at {} does not serve {lacks}", world.address());
-        assert!(told.to_string().starts_with(&expected), "{told}, not {expected}");
+        assert!(error.to_string().starts_with(&expected), "{error}, not {expected}");
     }
 }
 
@@ -174,7 +174,7 @@ async fn next_after_failure(world: &World) -> Result<(), Error> {
     producer.flush().await;
     assert!(refused.await.is_err(), "it is larger than the topic takes");
     let aborted = producer.abort_transaction().await;
-    assert_eq!(producer.begin_transaction().err(), aborted.clone().err(), "it goes on, or never again");
+    assert_eq!(producer.begin_transaction().err(), aborted.clone().err(), "it can continue, or never again");
     aborted.map_err(reason)
 }
 

@@ -155,7 +155,7 @@ impl Producer {
         let shared = &*self.owner.shared;
         shared.check_open()?;
         let topic = shared.topic(&record.topic, record.partition).await?;
-        let room = shared.room(&record).await?;
+        let reserved = shared.reserve(&record).await?;
         let mut state = shared.state.lock();
         if let Some(refusal) = &state.refusal {
             return Err(refusal.clone());
@@ -166,7 +166,7 @@ impl Producer {
         let (delivery, is_new) = state.queues.append(&topic, &record, || shared.now(), rand::random)?;
         drop(state);
         // The queue releases the bytes when the batch is done.
-        room.forget();
+        reserved.forget();
         if is_new {
             shared.work.notify_one();
         }
@@ -281,7 +281,7 @@ impl Shared {
         match self.cluster.remembered_topic(name) {
             Some(topic) if partition.is_none_or(|one| topic.partition(one).is_ok()) => Ok(topic),
             Some(_) => {
-                self.cluster.doubt_topic(name);
+                self.cluster.invalidate_topic(name);
                 self.find_topic(name).await
             }
             None => self.find_topic(name).await,
@@ -295,7 +295,7 @@ impl Shared {
     }
 
     /// Reserves the memory of a record.
-    async fn room(&self, record: &Record) -> Result<SemaphorePermit<'_>, Error> {
+    async fn reserve(&self, record: &Record) -> Result<SemaphorePermit<'_>, Error> {
         let (bytes, limit) = (record_bytes(record), self.config.request_bytes_max);
         let Some(bytes) = u32::try_from(bytes).ok().filter(|_| bytes <= limit) else {
             return Err(Error::Invalid(format!(
@@ -303,13 +303,13 @@ impl Shared {
                 record.topic
             )));
         };
-        if let Ok(room) = self.memory.try_acquire_many(bytes) {
-            return Ok(room);
+        if let Ok(reserved) = self.memory.try_acquire_many(bytes) {
+            return Ok(reserved);
         }
         // Batches that wait for more records hold the memory that is missing.
         let _flushing = Flushing::begin(self);
         match tokio::time::timeout(self.config.max_block, self.memory.acquire_many(bytes)).await {
-            Ok(Ok(room)) => Ok(room),
+            Ok(Ok(reserved)) => Ok(reserved),
             Ok(Err(_)) => Err(self.state.lock().refusal.clone().unwrap_or(Error::Closed)),
             Err(_) => Err(Error::TimedOut {
                 what: format!(

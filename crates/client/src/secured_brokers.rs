@@ -87,18 +87,18 @@ async fn refused(config: ClientConfig) -> String {
 }
 
 async fn a_broker_is_believed_by_its_issuer_and_its_name(world: SecuredWorld) {
-    let strangers = Authority::new("a stranger");
-    let error = refused(world.client(TLS).tls(strangers.tls())).await;
+    let untrusted = Authority::new("an untrusted authority");
+    let error = refused(world.client(TLS).tls(untrusted.tls())).await;
     assert!(error.contains("is not in the trust store") && error.contains("ssl.truststore"), "{error}");
     let error = refused(world.client(ELSEWHERE)).await;
     assert!(error.contains("connect to what it is for"), "{error}");
 }
 
 async fn who_has_no_certificate_that_is_believed_is_reported_at_once(world: SecuredWorld) {
-    let (ours, strangers) = (&world.authority, Authority::new("a stranger"));
+    let (ours, untrusted) = (&world.authority, Authority::new("an untrusted authority"));
     let config = world.client(MUTUAL);
     round_trip(&world, config.clone().tls(ours.mutual(ours)), 10).await.unwrap();
-    for tls in [ours.tls(), ours.mutual(&strangers)] {
+    for tls in [ours.tls(), ours.mutual(&untrusted)] {
         let error = refused(config.clone().tls(tls)).await;
         assert!(error.contains("show a certificate that the broker trusts"), "{error}");
     }
@@ -164,10 +164,10 @@ async fn sessions_are_renewed_under_load(world: SecuredWorld) {
     }
     count.send(Some(all)).unwrap();
     tokio::time::timeout(Duration::from_secs(60), reader).await.expect("all is read").unwrap();
-    let anew = connections.count() - first.expect("it takes more than half a session");
+    let reconnected = connections.count() - first.expect("it takes more than half a session");
     // A machine that stands still ends a session of either client.
     assert!(
-        anew <= RENEWALS as usize / 2 + 2 * standstills,
-        "{anew} connections were made anew in {RENEWALS} sessions of two clients, and {standstills} standstills"
+        reconnected <= RENEWALS as usize / 2 + 2 * standstills,
+        "{reconnected} connections were made again in {RENEWALS} sessions of two clients, and {standstills} standstills"
     );
 }

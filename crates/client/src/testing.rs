@@ -41,7 +41,7 @@ const SETTINGS: &[(&str, &str)] = &[
 ];
 
 /// The longest time that a test waits, unless it is about time: far more than a busy machine needs that runs several JVMs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Numbers the tests, whose names differ by it, as they share Kafka's broker.
 static WORLDS: AtomicU32 = AtomicU32::new(0);
@@ -167,7 +167,7 @@ impl World {
         ClientConfig {
             retry_backoff: Duration::from_millis(5),
             // Less than a test waits, so that the client reports what did not happen.
-            operation_timeout: PATIENCE / 3 * 2,
+            operation_timeout: WAIT_TIMEOUT / 3 * 2,
             ..ClientConfig::new(self.address()).unwrap()
         }
     }
@@ -201,9 +201,9 @@ impl World {
 
 /// Waits for a condition.
 pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !holds().await {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {WAIT_TIMEOUT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

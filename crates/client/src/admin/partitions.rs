@@ -160,7 +160,7 @@ impl Admin {
                     let key = TopicPartition::new(&*topic.name, one.partition_index);
                     let checked =
                         reply.check(one.error_code, None, || format!("cannot delete records of {key}"));
-                    checked.inspect_err(|_| self.cluster.doubt_topic(&key.topic))?;
+                    checked.inspect_err(|_| self.cluster.invalidate_topic(&key.topic))?;
                     firsts.insert(key, one.low_watermark);
                 }
             }
@@ -188,7 +188,7 @@ impl Admin {
             let found = found.ok_or_else(|| left_out(&reply, &partition.to_string()))?;
             let what = || format!("cannot describe the producers of {partition}");
             let checked = reply.check(found.error_code, found.error_message.as_deref(), what);
-            checked.inspect_err(|_| self.cluster.doubt_topic(&partition.topic))?;
+            checked.inspect_err(|_| self.cluster.invalidate_topic(&partition.topic))?;
             Ok(found.active_producers.iter().map(ActiveProducer::from_response).collect())
         })
         .await

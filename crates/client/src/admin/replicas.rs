@@ -69,9 +69,9 @@ impl Admin {
             let page = self.retried(&what, || async { settled(self.page_of_replicas(topic, from).await) });
             let (page, has_more) = page.await??;
             // A broker that says there are more, and sends none, would be asked for ever.
-            let goes_on = has_more && !page.is_empty();
+            let continues = has_more && !page.is_empty();
             partitions.extend(page);
-            if !goes_on {
+            if !continues {
                 return Ok(partitions);
             }
         }

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::testing::secured::USER;
-use crate::testing::{PATIENCE, ScriptedBroker, World, answer, eventually, on_both_brokers};
+use crate::testing::{WAIT_TIMEOUT, ScriptedBroker, World, answer, eventually, on_both_brokers};
 use crate::{
     ConsumerConfig, GroupConfig, GroupConsumer, Isolation, Position, Producer, ProducerConfig, Record,
 };
@@ -423,7 +423,7 @@ async fn what_does_not_exist_is_reported_at_once(world: World) {
     let missing = &*world.name("missing");
     let resource = ConfigResource::Topic(missing.to_owned());
     let change = [ConfigChange::Set("retention.ms".to_owned(), "1".to_owned())];
-    let told = async {
+    let calls = async {
         [
             admin.delete_topic(missing).await,
             admin.create_partitions(missing, 2).await,
@@ -431,8 +431,8 @@ async fn what_does_not_exist_is_reported_at_once(world: World) {
             admin.alter_configs(&resource, &change, false).await,
         ]
     };
-    let told = tokio::time::timeout(PATIENCE, told).await.expect("nothing is tried again");
-    for (what, outcome) in ["delete", "grow", "read", "change"].iter().zip(told) {
+    let outcomes = tokio::time::timeout(WAIT_TIMEOUT, calls).await.expect("nothing is tried again");
+    for (what, outcome) in ["delete", "grow", "read", "change"].iter().zip(outcomes) {
         assert_eq!(outcome.unwrap_err().code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), "{what}");
     }
 }
@@ -448,11 +448,11 @@ async fn replicas_are_reported_page_by_page(world: World) {
     let node = admin.nodes().await.unwrap()[0];
     let all = async || match admin.replicas(&world.topic).await {
         Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => Vec::new(),
-        told => told.unwrap(),
+        other => other.unwrap(),
     };
     eventually("each has its leader", async || {
-        let told = all().await;
-        told.len() == PARTITIONS as usize && told.iter().all(|one| one.partition.leader == Some(node))
+        let found = all().await;
+        found.len() == PARTITIONS as usize && found.iter().all(|one| one.partition.leader == Some(node))
     })
     .await;
     for (index, one) in all().await.iter().enumerate() {
@@ -471,8 +471,8 @@ async fn passwords_of_users_are_reported(world: World) {
     // Other tests have one at a broker that they share.
     users.remove(USER.0);
     assert_eq!(users, BTreeMap::new());
-    let told = admin.scram_credentials(Some(&["missing"])).await.unwrap();
-    let refused = told["missing"].as_ref().unwrap_err();
+    let credentials = admin.scram_credentials(Some(&["missing"])).await.unwrap();
+    let refused = credentials["missing"].as_ref().unwrap_err();
     assert_eq!(refused.code(), Some(ErrorCode::RESOURCE_NOT_FOUND));
     assert!(refused.to_string().starts_with("cannot describe the passwords of user missing: "), "{refused}");
 }

@@ -15,7 +15,7 @@ use mainstem_wire::messages::create_topics_response::CreatableTopicResult;
 use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::{Admin, ConfigResource, leaves_doubt, left_out, settled, timeout_ms};
+use super::{Admin, ConfigResource, may_have_succeeded, left_out, settled, timeout_ms};
 use crate::cluster::Topic;
 use crate::consumer::{Isolation, Position};
 use crate::error::Error;
@@ -173,7 +173,7 @@ impl Admin {
     /// # Errors
     /// [`Error::TimedOut`], also while the topic does not exist; or why the cluster refuses.
     pub async fn topic(&self, name: &str) -> Result<Arc<Topic>, Error> {
-        self.cluster.doubt_topic(name);
+        self.cluster.invalidate_topic(name);
         self.retried(&format!("finding topic {name}"), || self.cluster.topic(name, false)).await
     }
 
@@ -194,7 +194,7 @@ impl Admin {
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses.
     pub async fn find_topic(&self, name: &str) -> Result<Option<Arc<Topic>>, Error> {
-        self.cluster.doubt_topic(name);
+        self.cluster.invalidate_topic(name);
         self.retried(&format!("finding topic {name}"), || async {
             match self.cluster.topic(name, false).await {
                 Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => Ok(None),
@@ -214,8 +214,8 @@ impl Admin {
         let may_be_done = AtomicBool::new(false);
         let attempt = || async {
             let outcome = self.try_to_create(topic).await;
-            let is_in_doubt = outcome.as_ref().is_err_and(leaves_doubt);
-            may_be_done.fetch_or(is_in_doubt, Ordering::Relaxed);
+            let is_ambiguous = outcome.as_ref().is_err_and(may_have_succeeded);
+            may_be_done.fetch_or(is_ambiguous, Ordering::Relaxed);
             outcome
         };
         let refused = match self.retried(&what, attempt).await {

@@ -191,7 +191,7 @@ impl Admin {
             let refused =
                 || format!("cannot abort the transaction of producer {} in {key}", hanging.producer_id);
             let checked = reply.check(found.error_code, None, refused);
-            checked.inspect_err(|_| self.cluster.doubt_topic(&key.topic))
+            checked.inspect_err(|_| self.cluster.invalidate_topic(&key.topic))
         })
         .await
     }

@@ -83,9 +83,9 @@ enum State {
 
 impl Progress {
     /// Starts over at another position. A paused or held partition stays so; arrived chunks are dropped.
-    fn replace(&mut self, anew: Progress) {
+    fn replace(&mut self, next: Progress) {
         let held = self.held.as_ref().map(|_| VecDeque::new());
-        *self = Progress { is_paused: self.is_paused, held, ..anew };
+        *self = Progress { is_paused: self.is_paused, held, ..next };
     }
 }
 
@@ -155,7 +155,7 @@ pub(crate) struct OffsetLookup {
 pub(crate) struct Taken {
     pub(crate) batch: Option<Result<Unopened, Error>>,
     /// True if memory was freed: the fetcher can ask for more.
-    pub(crate) has_room: bool,
+    pub(crate) has_freed_memory: bool,
 }
 
 /// A batch that was taken, before its checksum is verified and its records are decompressed. That is done without a lock;
@@ -220,11 +220,11 @@ impl Assignment {
     }
 
     fn restart(&mut self, key: &TopicPartition, start: Start) -> Result<(), Error> {
-        let anew = self.begin(start);
+        let next = self.begin(start);
         let progress = self.progress_mut(key)?;
         // It is the partition's, not the position's: a broker whose session has sent it before does not send it again (KIP-227).
         let end_offset = progress.end_offset;
-        progress.replace(Progress { end_offset, ..anew });
+        progress.replace(Progress { end_offset, ..next });
         self.drop_stale();
         Ok(())
     }
@@ -318,14 +318,14 @@ impl Assignment {
 
     /// The next visible batch, in the order of arrival. It counts as taken once it is [opened](Assignment::opened).
     pub(crate) fn take(&mut self) -> Taken {
-        let mut has_room = false;
+        let mut has_freed_memory = false;
         loop {
             if let Some(error) = self.failures.pop_front() {
-                return Taken { batch: Some(Err(error)), has_room };
+                return Taken { batch: Some(Err(error)), has_freed_memory };
             }
-            let Some(chunk) = self.chunks.front_mut() else { return Taken { batch: None, has_room } };
+            let Some(chunk) = self.chunks.front_mut() else { return Taken { batch: None, has_freed_memory } };
             let Some(bytes) = chunk.next() else {
-                has_room = true;
+                has_freed_memory = true;
                 self.finish_first();
                 continue;
             };
@@ -336,7 +336,7 @@ impl Assignment {
             };
             let first_offset = position.offset;
             let unopened = Unopened { key, generation, topic_id, bytes, first_offset, following };
-            return Taken { batch: Some(Ok(unopened)), has_room };
+            return Taken { batch: Some(Ok(unopened)), has_freed_memory };
         }
     }
 
@@ -411,10 +411,10 @@ impl Assignment {
 
     /// Reads nothing more of a partition until a seek, after an error that was or will be returned.
     fn stop(&mut self, key: &TopicPartition) {
-        let anew = self.begin(Position::End.into());
+        let next = self.begin(Position::End.into());
         if let Some(progress) = self.partitions.get_mut(key) {
             let state = State::Failed(progress.state.position());
-            progress.replace(Progress { state, ..anew });
+            progress.replace(Progress { state, ..next });
         }
         self.drop_stale();
     }
@@ -527,29 +527,29 @@ impl Assignment {
     }
 
     /// The epoch validations that leaders have to be asked for, if the leader is known; they count as being asked from now on.
-    pub(crate) fn doubts<L>(
+    pub(crate) fn due_validations<L>(
         &mut self,
         mut lead: impl FnMut(&TopicPartition) -> Option<L>,
     ) -> Vec<(L, EpochValidation)> {
-        let mut doubts = Vec::new();
+        let mut validations = Vec::new();
         for (key, one) in self.partitions.iter_mut().filter(|(_, one)| one.check == Check::Due) {
             let State::Reading { fetch, .. } = one.state else { continue };
             let Some(lead) = lead(key) else { continue };
             one.check = Check::Asked;
             let (generation, leader_epoch) = (one.generation, one.leader_epoch);
-            doubts.push((
+            validations.push((
                 lead,
                 EpochValidation { key: key.clone(), generation, leader_epoch, epoch: fetch.epoch },
             ));
         }
-        doubts
+        validations
     }
 
     /// Takes the answer of a leader: the newest epoch that is not newer than that of the last record, and the offset at which
     /// it ends; both -1 if the leader knows none. Without an answer it has to be asked again.
-    pub(crate) fn settled(&mut self, doubt: &EpochValidation, end: Option<FetchPosition>, then: OutOfRange) {
-        let Some(one) = self.current(&doubt.key, doubt.generation) else { return };
-        if one.leader_epoch != doubt.leader_epoch || one.check != Check::Asked {
+    pub(crate) fn settled(&mut self, validation: &EpochValidation, end: Option<FetchPosition>, then: OutOfRange) {
+        let Some(one) = self.current(&validation.key, validation.generation) else { return };
+        if one.leader_epoch != validation.leader_epoch || one.check != Check::Asked {
             return;
         }
         let State::Reading { position, fetch } = one.state else { return };
@@ -560,9 +560,9 @@ impl Assignment {
             }
             // Records that were read ahead are gone, but the caller has not taken them.
             Some(end) if end.epoch != UNKNOWN_EPOCH && end.offset >= position.offset => {
-                self.go_back(&doubt.key, position);
+                self.go_back(&validation.key, position);
             }
-            Some(end) => self.truncated(doubt, position.offset, end, then),
+            Some(end) => self.truncated(validation, position.offset, end, then),
         }
     }
 
@@ -575,18 +575,18 @@ impl Assignment {
     }
 
     /// Handles the loss of records that were taken.
-    fn truncated(&mut self, doubt: &EpochValidation, offset: i64, end: FetchPosition, then: OutOfRange) {
+    fn truncated(&mut self, validation: &EpochValidation, offset: i64, end: FetchPosition, then: OutOfRange) {
         let diverges_at = (end.epoch != UNKNOWN_EPOCH).then_some(end.offset);
-        let error = Error::Truncated { partition: doubt.key.clone(), offset, diverges_at };
+        let error = Error::Truncated { partition: validation.key.clone(), offset, diverges_at };
         if then == OutOfRange::Fail {
             // The chunks that have arrived came after the lost records.
-            return self.fail_now(&doubt.key, error);
+            return self.fail_now(&validation.key, error);
         }
         tracing::warn!("{error}; going on there");
         match (diverges_at, then) {
-            (Some(_), _) => self.go_back(&doubt.key, end),
-            (None, OutOfRange::End) => self.seek(&doubt.key, Position::End).expect("it is assigned"),
-            (None, _) => self.seek(&doubt.key, Position::Beginning).expect("it is assigned"),
+            (Some(_), _) => self.go_back(&validation.key, end),
+            (None, OutOfRange::End) => self.seek(&validation.key, Position::End).expect("it is assigned"),
+            (None, _) => self.seek(&validation.key, Position::Beginning).expect("it is assigned"),
         }
     }
 

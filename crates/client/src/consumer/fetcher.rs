@@ -75,7 +75,7 @@ impl Fetcher {
             tokio::select! {
                 () = self.shared.work.notified() => {}
                 Some(ended) = self.tasks.join_next() => {
-                    let event = ended.expect("no task is cancelled before the set, and a panic goes on here");
+                    let event = ended.expect("no task is cancelled before the set, and a panic is passed on here");
                     self.handle(event);
                     self.shared.arrived.notify_one();
                 }
@@ -131,12 +131,12 @@ impl Fetcher {
         if assignment.lead(lead, self.shared.config.out_of_range) {
             self.shared.arrived.notify_one();
         }
-        let doubts = assignment.doubts(|key| self.lead(key, unknown));
-        for (node, doubts) in by_leader(doubts) {
+        let validations = assignment.due_validations(|key| self.lead(key, unknown));
+        for (node, validations) in by_leader(validations) {
             let cluster = self.shared.cluster.clone();
             self.tasks.spawn(async move {
-                let doubts = doubts.into_iter().map(|(_, doubt)| doubt).collect();
-                Event::Checked(epoch_ends(&cluster, node, doubts).await)
+                let validations = validations.into_iter().map(|(_, validation)| validation).collect();
+                Event::Checked(epoch_ends(&cluster, node, validations).await)
             });
         }
     }
@@ -244,17 +244,17 @@ fn located((asked, found): (OffsetLookup, Result<i64, Error>), assignment: &mut 
 }
 
 fn checked(
-    (doubt, end): (EpochValidation, Result<FetchPosition, Error>),
+    (validation, end): (EpochValidation, Result<FetchPosition, Error>),
     then: OutOfRange,
     assignment: &mut Assignment,
 ) {
     match end {
-        Ok(end) => assignment.settled(&doubt, Some(end), then),
+        Ok(end) => assignment.settled(&validation, Some(end), then),
         Err(error) if error.is_retriable() => {
             tracing::debug!("{error}");
-            assignment.settled(&doubt, None, then);
+            assignment.settled(&validation, None, then);
         }
-        Err(error) => assignment.fail(&doubt.key, doubt.generation, error),
+        Err(error) => assignment.fail(&validation.key, validation.generation, error),
     }
 }
 
@@ -313,7 +313,7 @@ impl Node {
             }
         }
         if let Error::Connect { .. } | Error::ConnectionLost { .. } | Error::RequestTimedOut { .. } = error {
-            self.session.all_asked().for_each(|(key, _)| cluster.doubt_partition(key));
+            self.session.all_asked().for_each(|(key, _)| cluster.invalidate_partition(key));
         }
         self.session.failed(code);
         if code != Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND) {
@@ -351,7 +351,7 @@ impl Receiver<'_> {
         } else if error.is_retriable() {
             tracing::debug!("{error}");
             // Nothing is fetched of this partition before the cluster was asked, at most a few times in a second.
-            self.shared.cluster.doubt_partition(key);
+            self.shared.cluster.invalidate_partition(key);
         } else {
             assignment.fail(key, asked.generation, error);
         }

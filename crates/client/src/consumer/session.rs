@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_was_made_anew_begins_a_new_session() {
+    fn a_topic_with_another_id_begins_a_new_session() {
         let mut session = Session::default();
         let _ = ask(&mut session, &[("a", 0, 5)]);
         session.answered(42);
-        let mut anew = wanted(&[("a", 0, 0)]);
-        anew.values_mut().for_each(|wanted| wanted.topic_id = Uuid::from_u128(7));
+        let mut renewed = wanted(&[("a", 0, 0)]);
+        renewed.values_mut().for_each(|wanted| wanted.topic_id = Uuid::from_u128(7));
         let mut request = FetchRequest::default();
-        session.request(anew, 1, &mut request);
+        session.request(renewed, 1, &mut request);
         assert_eq!((request.session_id, request.session_epoch), (42, 0), "the old one is closed");
         assert_eq!(request.topics[0].topic_id, Uuid::from_u128(7));
         // Kafka's broker forgets after it has added, and without ids both are the same partition.

@@ -34,7 +34,7 @@ enum Event {
     Look,
     Beaten(Result<Answer, Error>),
     HandedOver(Result<(), Error>),
-    GivenUp,
+    Lost,
     Named(Result<Names, Error>),
 }
 
@@ -96,7 +96,7 @@ impl ConsumerMember {
         (self.beat, self.change) = (None, None);
         if let Err(error) = failed {
             // Before others have its partitions. Without a consumer there is none to notify.
-            let _ = self.changes.send(Change::told(What::Failed(error)));
+            let _ = self.changes.send(Change::notice(What::Failed(error)));
         }
         leave(&self.calls, &self.member_id, self.membership.leave()).await;
     }
@@ -124,7 +124,7 @@ impl ConsumerMember {
                 Step::Revoke(revoked) => self.begin_revoking(revoked),
                 Step::Assign(added) => self.begin_assigning(added),
                 Step::Withdraw => self.withdraw(),
-                Step::GiveUp => self.begin_giving_up(),
+                Step::Lose => self.begin_losing(),
                 Step::Fail(error) => return Err(error),
                 Step::Wait(until_ms) => {
                     let until = self.started.checked_add(Duration::from_millis(until_ms));
@@ -158,7 +158,7 @@ impl ConsumerMember {
             }
             Event::HandedOver(Ok(())) => self.membership.reconciled(),
             Event::HandedOver(Err(error)) => self.membership.fail(error),
-            Event::GivenUp => self.membership.given_up(self.now_ms()),
+            Event::Lost => self.membership.lost(self.now_ms()),
             Event::Named(names) => {
                 self.ask_at = Instant::now() + self.ask_backoff.next(rand::random());
                 match names {
@@ -221,7 +221,7 @@ impl ConsumerMember {
         }
     }
 
-    fn begin_giving_up(&mut self) {
+    fn begin_losing(&mut self) {
         self.beat = None;
         self.share_identity();
         let (changes, calls, member_id) = (self.changes.clone(), self.calls.clone(), self.member_id.clone());
@@ -229,7 +229,7 @@ impl ConsumerMember {
         self.change = Some(Box::pin(async move {
             leave(&calls, &member_id, farewell).await;
             lose(&changes).await;
-            Event::GivenUp
+            Event::Lost
         }));
     }
 

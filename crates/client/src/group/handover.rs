@@ -82,7 +82,7 @@ pub(crate) struct Change {
 
 impl Change {
     /// A change that the member does not wait for.
-    pub(crate) fn told(what: What) -> Change {
+    pub(crate) fn notice(what: What) -> Change {
         Change { what, offer: Offer::default(), done: None }
     }
 
@@ -146,7 +146,7 @@ impl Drop for Alarm {
         if std::thread::panicking() {
             let error = Error::of_ended_task(&format!("the member of group {}", self.group_id));
             // Without a consumer there is none to notify.
-            let _ = self.changes.send(Change::told(What::Failed(error)));
+            let _ = self.changes.send(Change::notice(What::Failed(error)));
         }
     }
 }

@@ -41,7 +41,7 @@ impl Held {
     }
 
     /// A partition that was not held, or was revoked since.
-    pub(crate) fn given_up<'a>(&self, since: &'a Terms) -> Option<&'a TopicPartition> {
+    pub(crate) fn revoked_since<'a>(&self, since: &'a Terms) -> Option<&'a TopicPartition> {
         let is_held = |(key, term): &(TopicPartition, Option<u64>)| {
             term.is_some_and(|term| self.terms.get(key) == Some(&term))
         };
@@ -60,12 +60,12 @@ mod tests {
         held.take([a.clone(), b.clone()]);
         let both = held.terms([&a, &b]);
         held.take([a.clone()]);
-        assert_eq!(held.given_up(&both), None, "it was held already");
+        assert_eq!(held.revoked_since(&both), None, "it was held already");
         held.keep_only(|key| *key == a);
-        assert_eq!(held.given_up(&both), Some(&b));
+        assert_eq!(held.revoked_since(&both), Some(&b));
         held.take([b.clone()]);
-        assert_eq!(held.given_up(&both), Some(&b));
-        assert_eq!(held.given_up(&held.terms([&a, &b])), None);
+        assert_eq!(held.revoked_since(&both), Some(&b));
+        assert_eq!(held.revoked_since(&held.terms([&a, &b])), None);
     }
 
     #[test]
@@ -74,8 +74,8 @@ mod tests {
         let mut held = Held::default();
         held.take([a.clone()]);
         let both = held.terms([&a, &b]);
-        assert_eq!(held.given_up(&both), Some(&b));
+        assert_eq!(held.revoked_since(&both), Some(&b));
         held.take([b.clone()]);
-        assert_eq!(held.given_up(&both), Some(&b));
+        assert_eq!(held.revoked_since(&both), Some(&b));
     }
 }

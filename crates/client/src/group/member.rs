@@ -97,7 +97,7 @@ impl Member {
         if let Some(error) = failed {
             shared.identity.lock().generation = -1;
             // Before others have its partitions. Without a consumer there is none to notify.
-            let _ = self.changes.send(Change::told(What::Failed(error)));
+            let _ = self.changes.send(Change::notice(What::Failed(error)));
         }
         shared.set_joining(false);
         // The group waits for the end of the session of a member that does not leave.

@@ -56,7 +56,7 @@ pub(crate) enum Step {
     Withdraw,
     /// Drop the heartbeat and the change that are under way, let the consumer drop the partitions that are lost, then call
     /// [`Membership::lost`].
-    GiveUp,
+    Lose,
     /// The member cannot be in its group any more.
     Fail(Error),
     /// Nothing until this time in ms, or until something happens.
@@ -69,7 +69,7 @@ enum State {
     Joined,
     /// Thrown out, or left: the consumer has to drop its partitions. `is_begun`: that step was returned.
     Out {
-        is_told: bool,
+        is_begun: bool,
     },
     Failed(Error),
 }
@@ -89,7 +89,7 @@ pub(crate) struct Membership {
     /// That change was to be withdrawn.
     is_withdrawing: bool,
     /// The partitions that the coordinator was last sent; none if it has to be sent them.
-    told: Option<Partitions>,
+    reported: Option<Partitions>,
     /// The next heartbeat repeats everything, as the coordinator may not have got the last one.
     is_full: bool,
     in_flight: bool,
@@ -115,7 +115,7 @@ impl Membership {
             current: Partitions::new(),
             reconciling: None,
             is_withdrawing: false,
-            told: None,
+            reported: None,
             is_full: true,
             in_flight: false,
             may_be_in: false,
@@ -136,9 +136,9 @@ impl Membership {
     pub(crate) fn next(&mut self, now_ms: u64) -> Step {
         match &mut self.state {
             State::Failed(error) => return Step::Fail(error.clone()),
-            State::Out { is_told: is_told @ false } => {
-                *is_told = true;
-                return Step::GiveUp;
+            State::Out { is_begun: is_begun @ false } => {
+                *is_begun = true;
+                return Step::Lose;
             }
             State::Out { .. } => return Step::Wait(u64::MAX),
             State::Joining | State::Joined => {}
@@ -153,7 +153,7 @@ impl Membership {
             return Step::Wait(u64::MAX);
         }
         // A change that was made is acknowledged at once: another member may wait for it.
-        let is_news = self.told.as_ref() != Some(&self.current);
+        let is_news = self.reported.as_ref() != Some(&self.current);
         let due_ms = if is_news { 0 } else { self.beat_at_ms }.max(self.retry_at_ms);
         if now_ms < due_ms {
             return Step::Wait(due_ms);
@@ -166,7 +166,7 @@ impl Membership {
     fn heartbeat(&mut self, is_news: bool) -> Heartbeat {
         let is_full = std::mem::take(&mut self.is_full) || self.state == State::Joining;
         let owned = (is_full || is_news).then(|| self.current.clone());
-        self.told = Some(self.current.clone());
+        self.reported = Some(self.current.clone());
         Heartbeat { epoch: self.epoch, is_full, owned }
     }
 
@@ -251,7 +251,7 @@ impl Membership {
     /// Takes the error of the heartbeat. `spread`: a random number in 0..1.
     pub(crate) fn refused(&mut self, error: &Error, now_ms: u64, spread: f64) {
         self.in_flight = false;
-        (self.is_full, self.told) = (true, None);
+        (self.is_full, self.reported) = (true, None);
         if !matches!(self.state, State::Joining | State::Joined) {
             return;
         }
@@ -275,14 +275,14 @@ impl Membership {
         if let Some(current) = self.reconciling.take() {
             self.current = current;
             // Even if it is the same as before: the coordinator waits for the report.
-            (self.told, self.is_withdrawing) = (None, false);
+            (self.reported, self.is_withdrawing) = (None, false);
         }
     }
 
     /// Notes that the consumer will not make the change, and has not begun with it.
     pub(crate) fn withdrawn(&mut self) {
         // The coordinator waits for the report that the member does without the added partitions.
-        (self.reconciling, self.told, self.is_withdrawing) = (None, None, false);
+        (self.reconciling, self.reported, self.is_withdrawing) = (None, None, false);
     }
 
     /// The heartbeat by which the member leaves, as its caller asks for no records. It joins again when the consumer has dropped
@@ -308,17 +308,17 @@ impl Membership {
     }
 
     fn go_out(&mut self) {
-        self.state = State::Out { is_told: false };
+        self.state = State::Out { is_begun: false };
         self.epoch = JOIN_EPOCH;
         self.target.clear();
         self.current.clear();
         (self.reconciling, self.is_withdrawing) = (None, false);
         (self.in_flight, self.may_be_in) = (false, false);
-        (self.is_full, self.told) = (true, None);
+        (self.is_full, self.reported) = (true, None);
     }
 
     /// Notes that the consumer has dropped all partitions: the member joins again.
-    pub(crate) fn given_up(&mut self, now_ms: u64) {
+    pub(crate) fn lost(&mut self, now_ms: u64) {
         self.state = State::Joining;
         (self.beat_at_ms, self.retry_at_ms) = (now_ms, now_ms);
     }

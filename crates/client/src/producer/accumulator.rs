@@ -135,7 +135,7 @@ impl Accumulator {
         let queues = self.topics.entry(topic.clone()).or_default();
         let place = *queues.places.entry(partition).or_insert_with(|| {
             let used_before = self.forgotten.iter().map(|(id, epoch)| (*id, *epoch)).collect();
-            let queue = PartitionQueue::anew(topic.clone(), partition, used_before);
+            let queue = PartitionQueue::reopened(topic.clone(), partition, used_before);
             match self.free.pop() {
                 Some(place) => {
                     self.queues[place] = queue;
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(
             send(&mut accumulator, used, name_of(7, 0)).base_sequence,
             1,
-            "what was not forgotten goes on"
+            "numbers of a queue that was not forgotten continue"
         );
         for look in 3..5 {
             accumulator.forget_idle(look * IDLE_MS, None);
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(
             send(&mut accumulator, 1, name_of(8, 0)).producer_epoch,
             0,
-            "another producer id begins anew"
+            "another producer id begins from zero"
         );
     }
 

@@ -117,14 +117,14 @@ impl Batch {
     }
 
     /// Returns true if it is open and a record of so many bytes fits into it.
-    pub(crate) fn has_room(&self, bytes: usize, batch_bytes: usize) -> bool {
+    pub(crate) fn fits(&self, bytes: usize, batch_bytes: usize) -> bool {
         matches!(self.contents, Contents::Open(_)) && self.bytes + bytes <= batch_bytes
     }
 
     /// Appends a record, and returns its index. The batch has to be open.
     pub(crate) fn append(&mut self, record: &Record, timestamp_ms: i64) -> Result<u32, BuildError> {
         let Contents::Open(builder) = &mut self.contents else {
-            unreachable!("the queue appends only to a batch that has room");
+            unreachable!("the queue appends only to a batch that the record fits into");
         };
         let headers: Vec<Header<'_>> = record
             .headers

@@ -141,7 +141,7 @@ impl Delivery {
         loop {
             match promise.outcome.get()? {
                 Outcome::Split(parts) => (promise, index) = part(parts, index),
-                outcome => return Some(told(promise, outcome, index)),
+                outcome => return Some(delivered(promise, outcome, index)),
             }
         }
     }
@@ -152,7 +152,7 @@ impl Delivery {
         loop {
             match promise.wait().await {
                 Outcome::Split(parts) => (promise, index) = part(parts, index),
-                outcome => return told(promise, outcome, index),
+                outcome => return delivered(promise, outcome, index),
             }
         }
     }
@@ -174,7 +174,7 @@ fn part(parts: &[(u32, Arc<Promise>)], index: u32) -> (&Arc<Promise>, u32) {
     (promise, index - first)
 }
 
-fn told(promise: &Promise, outcome: &Outcome, index: u32) -> Result<Delivered, Error> {
+fn delivered(promise: &Promise, outcome: &Outcome, index: u32) -> Result<Delivered, Error> {
     match outcome {
         Outcome::Done { base_offset, append_time_ms } => Ok(Delivered {
             topic: promise.topic.clone(),
@@ -200,7 +200,7 @@ mod tests {
         whole.resolve(Outcome::Split(vec![(0, first.clone()), (3, second.clone())]));
         first.resolve(Outcome::Done { base_offset: Some(10), append_time_ms: None });
         second.resolve(Outcome::Failed(Error::Closed));
-        let offset = |at: usize| deliveries[at].poll_outcome().map(|told| told.map(|told| told.offset));
+        let offset = |at: usize| deliveries[at].poll_outcome().map(|outcome| outcome.map(|done| done.offset));
         assert_eq!(offset(2), Some(Ok(Some(12))));
         assert_eq!(offset(3), Some(Err(Error::Closed)));
     }

@@ -130,7 +130,7 @@ impl PartitionQueue {
     }
 
     /// The queue of a partition that may have been forgotten before, with numbers up to these epochs of producer ids.
-    pub(crate) fn anew(topic: Arc<str>, partition: i32, used_before: Vec<Name>) -> PartitionQueue {
+    pub(crate) fn reopened(topic: Arc<str>, partition: i32, used_before: Vec<Name>) -> PartitionQueue {
         PartitionQueue { used_before, ..PartitionQueue::new(topic, partition) }
     }
 
@@ -196,7 +196,7 @@ impl PartitionQueue {
     /// Returns true if a record would begin a new batch. Only then the present time is needed, unless it becomes the record's.
     pub(crate) fn begins_with(&self, record: &Record, config: &QueueConfig) -> bool {
         let bytes = record_bytes(record);
-        !self.waiting.back().is_some_and(|last| last.has_room(bytes, config.batch_bytes))
+        !self.waiting.back().is_some_and(|last| last.fits(bytes, config.batch_bytes))
     }
 
     /// The number of batches that wait to be sent.
@@ -211,7 +211,7 @@ impl PartitionQueue {
         if self.is_held(first, config) {
             return None;
         }
-        let is_full = self.waiting.len() > 1 || !first.has_room(1, config.batch_bytes);
+        let is_full = self.waiting.len() > 1 || !first.fits(1, config.batch_bytes);
         match first.attempts {
             0 if flush || is_full => Some(0),
             0 => Some(first.created_ms + config.linger_ms),
@@ -348,7 +348,7 @@ impl PartitionQueue {
         let Some(mut batch) = self.land(id) else { return 0 };
         let is_sequenced_before = |other: &Batch| other.sequence.is_some() && other.rank < batch.rank;
         let is_first = !self.waiting.iter().chain(&self.in_flight).any(is_sequenced_before);
-        batch.maybe_written = leaves_doubt(&error, batch.maybe_written);
+        batch.maybe_written = may_be_written(&error, batch.maybe_written);
         // The broker takes any number for the first again.
         self.is_known &= error.code() != Some(ErrorCode::UNKNOWN_PRODUCER_ID);
         match judge(&error, config, is_first) {
@@ -402,7 +402,7 @@ impl PartitionQueue {
     /// Fails a batch; later batches cannot keep their numbers.
     fn give_up(&mut self, batch: &Batch, error: Error, config: &QueueConfig) -> usize {
         self.broken |= batch.sequence.is_some();
-        batch.fail(told(&error, config));
+        batch.fail(delivery_error(&error, config));
         self.failure.get_or_insert(error);
         batch.bytes
     }
@@ -424,7 +424,7 @@ impl PartitionQueue {
         };
         for batch in self.in_flight.iter().filter(|batch| batch.deadline_ms <= now_ms) {
             let late = late(batch);
-            batch.fail(told(&late, config));
+            batch.fail(delivery_error(&late, config));
             self.failure.get_or_insert(late);
         }
         let mut freed = 0;
@@ -493,12 +493,12 @@ enum Verdict {
 }
 
 /// The error that the delivery of a record returns.
-fn told(error: &Error, config: &QueueConfig) -> Error {
+fn delivery_error(error: &Error, config: &QueueConfig) -> Error {
     if config.is_transactional { transaction::of_record(error) } else { error.clone() }
 }
 
 /// Returns true if a broker may have written a batch, after this error. `before`: it may have been written before that.
-fn leaves_doubt(error: &Error, before: bool) -> bool {
+fn may_be_written(error: &Error, before: bool) -> bool {
     match error {
         // The broker looked the sequence number up, and does not have it.
         Error::Broker { code, .. } if is_of_sequence(*code) => false,

@@ -24,7 +24,7 @@ use super::transaction::{Name, Transactions, name_of};
 use super::{Shared, State};
 use crate::backoff::Backoff;
 use crate::cluster::{Cluster, Topic};
-use crate::connection::{Connection, Pending, Told};
+use crate::connection::{Connection, Pending, PendingWrite};
 use crate::error::Error;
 use crate::questions::{Answer, Questions};
 use crate::retry::retrying;
@@ -134,7 +134,7 @@ impl Sender {
             tokio::select! {
                 () = self.shared.work.notified() => {}
                 Some(ended) = self.tasks.join_next() => {
-                    let event = ended.expect("no task is cancelled before the set, and a panic goes on here");
+                    let event = ended.expect("no task is cancelled before the set, and a panic is passed on here");
                     self.handle(event);
                 }
                 () = tokio::time::sleep_until(next_look) => {}
@@ -320,17 +320,17 @@ impl Sender {
             _ => None,
         };
         let mut parts = Vec::new();
-        let mut room = self.shared.config.request_bytes_max;
+        let mut free_bytes = self.shared.config.request_bytes_max;
         for place in places {
             let (name, _) = queues.queue(*place).place();
             let Some((topic, _)) = self.shared.cluster.known_topic(name) else { continue };
             let (queue, config, _) = queues.queue_mut(*place);
             let bytes = queue.next_bytes();
             // A batch that is too large for any request is sent alone.
-            if bytes > room && !parts.is_empty() {
+            if bytes > free_bytes && !parts.is_empty() {
                 break;
             }
-            room = room.saturating_sub(bytes);
+            free_bytes = free_bytes.saturating_sub(bytes);
             parts.push(Part { queue: *place, topic, batch: queue.take(named, config) });
         }
         parts
@@ -344,7 +344,7 @@ impl Sender {
         request.transactional_id = shared.config.transactional_id.as_deref().map(Into::into);
         let version = request::version(connection, &loads, self.newest, shared.config.compression);
         let begun = version.and_then(|version| match shared.config.acks {
-            Acks::None => connection.tell(&request, version).map(UnderWay::Told),
+            Acks::None => connection.send_unanswered(&request, version).map(UnderWay::Writing),
             _ => connection.ask(&request, version, limit).map(UnderWay::Asked),
         });
         match begun {
@@ -407,20 +407,20 @@ impl Sender {
                 node.state = Link::Down;
                 node.failed = Some(error);
                 node.retry_at = Instant::now() + node.backoff.next(rand::random());
-                self.doubt_partitions_of(id);
+                self.invalidate_partitions_of(id);
             }
         }
     }
 
     /// Marks the metadata of partitions as out of date whose leader cannot be reached: they may have another leader soon. Metadata
     /// that was asked for right after its death still named it.
-    fn doubt_partitions_of(&self, id: i32) {
+    fn invalidate_partitions_of(&self, id: i32) {
         let cluster = &self.shared.cluster;
         let state = self.shared.state.lock();
         for name in state.queues.topics() {
             let Some((topic, _)) = cluster.known_topic(name) else { continue };
             for one in topic.partitions.iter().filter(|one| one.leader == Some(id)) {
-                cluster.doubt_partition(&TopicPartition { topic: name.clone(), partition: one.index });
+                cluster.invalidate_partition(&TopicPartition { topic: name.clone(), partition: one.index });
             }
         }
     }
@@ -444,7 +444,7 @@ impl Sender {
                 }
                 Err(error) => {
                     tracing::debug!("a batch was not written: {error}");
-                    doubt_if_moved(&self.shared.cluster, &queue.key(), &error);
+                    invalidate_if_moved(&self.shared.cluster, &queue.key(), &error);
                     queue.failed(load.batch.id, error, now_ms, config, ids)
                 }
             };
@@ -465,7 +465,7 @@ impl Drop for Sender {
 enum UnderWay {
     Asked(Pending),
     /// With acks=0. It is under way until it is written: a broker that does not read holds records back, too.
-    Told(Told),
+    Writing(PendingWrite),
 }
 
 impl UnderWay {
@@ -475,8 +475,8 @@ impl UnderWay {
                 let reply = pending.reply::<ProduceRequest<'static>>().await?;
                 request::outcomes(loads, &reply)
             }
-            UnderWay::Told(told) => {
-                told.written(limit).await?;
+            UnderWay::Writing(write) => {
+                write.written(limit).await?;
                 Ok(loads.iter().map(|_| Ok(Written { base_offset: None, append_time_ms: None })).collect())
             }
         }
@@ -488,10 +488,10 @@ fn backoff(shared: &Shared) -> Backoff {
 }
 
 /// Marks the leader of a partition as out of date after an error, so that the cluster is asked before the batch is sent again.
-fn doubt_if_moved(cluster: &Cluster, key: &TopicPartition, error: &Error) {
+fn invalidate_if_moved(cluster: &Cluster, key: &TopicPartition, error: &Error) {
     let is_throttle = error.code() == Some(ErrorCode::THROTTLING_QUOTA_EXCEEDED);
     if error.is_retriable() && !is_throttle {
-        cluster.doubt_partition(key);
+        cluster.invalidate_partition(key);
     }
 }
 

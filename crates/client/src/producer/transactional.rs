@@ -233,16 +233,16 @@ impl Shared {
     /// Notes that a call of a transaction has failed. Returns the error for the caller.
     fn note(&self, error: &Error) -> Error {
         // There is a state, since it was asked before.
-        let told = self.transactions(|one| Ok(one.failed(error)));
+        let failure = self.transactions(|one| Ok(one.failed(error)));
         self.work.notify_one();
-        told.unwrap_or_else(|needless| needless)
+        failure.unwrap_or_else(|needless| needless)
     }
 
     /// Notes that the end of a transaction has failed. Returns the error for the caller.
     fn note_end(&self, error: &Error) -> Error {
-        let told = self.transactions(|one| Ok(one.end_failed(error)));
+        let failure = self.transactions(|one| Ok(one.end_failed(error)));
         self.work.notify_one();
-        told.unwrap_or_else(|needless| needless)
+        failure.unwrap_or_else(|needless| needless)
     }
 
     /// Fails waiting batches of the transaction of a term, and waits for those under way, so that none of them is written after its

@@ -100,8 +100,8 @@ impl KafkaPeer {
             .map_err(|error| format!("no JDK: java: {error}"))?;
         let members = Arc::<Mutex<HashMap<_, _>>>::default();
         let (commands, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let heard = members.clone();
-        std::thread::spawn(move || hear(output, &heard));
+        let shared = members.clone();
+        std::thread::spawn(move || pass_on(output, &shared));
         Ok(KafkaPeer {
             release,
             process: Mutex::new(child),
@@ -115,8 +115,8 @@ impl KafkaPeer {
 
     fn tell(&self, words: &[&str]) {
         let mut commands = self.commands.lock();
-        let told = writeln!(commands, "{}", words.join("\t")).and_then(|()| commands.flush());
-        told.unwrap_or_else(|error| panic!("the JVM is gone ({error}):\n{}", self.log()));
+        let sent = writeln!(commands, "{}", words.join("\t")).and_then(|()| commands.flush());
+        sent.unwrap_or_else(|error| panic!("the JVM is gone ({error}):\n{}", self.log()));
     }
 
     fn log(&self) -> String {
@@ -207,7 +207,7 @@ impl KafkaPeer {
 pub(crate) struct JavaMember {
     peer: &'static KafkaPeer,
     name: String,
-    hears: mpsc::UnboundedReceiver<Vec<String>>,
+    reports: mpsc::UnboundedReceiver<Vec<String>>,
     /// The number of its partitions.
     pub(crate) assigned: usize,
     /// Records that it has read and no test has taken yet.
@@ -220,15 +220,15 @@ impl JavaMember {
     pub(crate) fn join(world: &World, protocol: &str) -> Option<JavaMember> {
         let peer = KafkaPeer::get(world.kafka_release().unwrap_or(&NEWEST), "a member of Java's client")?;
         let name = format!("java-{}", world.group);
-        let (sender, hears) = mpsc::unbounded_channel();
+        let (sender, reports) = mpsc::unbounded_channel();
         peer.members.lock().insert(name.clone(), sender);
         peer.tell(&["member", &name, world.address(), &world.group, protocol, &world.topic]);
-        Some(JavaMember { peer, name, hears, assigned: 0, read: Vec::new(), is_closed: false })
+        Some(JavaMember { peer, name, reports, assigned: 0, read: Vec::new(), is_closed: false })
     }
 
     /// Takes its reports. Returns the records that it has read: value and key of each, and its headers as NAME=VALUE.
     pub(crate) fn take_read(&mut self) -> Vec<Vec<String>> {
-        while let Ok(words) = self.hears.try_recv() {
+        while let Ok(words) = self.reports.try_recv() {
             match (words[0].as_str(), words.get(2)) {
                 ("read", Some(_)) => self.read.push(words[2..].to_vec()),
                 ("assigned", Some(count)) => self.assigned = count.parse().unwrap(),
@@ -256,18 +256,18 @@ pub(crate) async fn java_writes(world: &World, codec: Compression, keys: &[Strin
     let release = world.kafka_release().unwrap_or(&NEWEST);
     let Some(peer) = KafkaPeer::get(release, "records of Java's client") else { return false };
     let name = format!("writer-{}-{}", world.topic, codec.name());
-    let (sender, mut hears) = mpsc::unbounded_channel();
+    let (sender, mut reports) = mpsc::unbounded_channel();
     peer.members.lock().insert(name.clone(), sender);
     let mut words = vec!["write", &name, world.address(), &world.topic, codec.name()];
     words.extend(keys.iter().map(String::as_str));
     peer.tell(&words);
-    let told = tokio::time::timeout(START_LIMIT, hears.recv()).await.expect("Java's producer writes");
-    assert_eq!(told.expect("the JVM goes on")[0], "written");
+    let report = tokio::time::timeout(START_LIMIT, reports.recv()).await.expect("Java's producer writes");
+    assert_eq!(report.expect("the JVM runs")[0], "written");
     true
 }
 
 /// Passes the reports of the JVM on to its members.
-fn hear(output: ChildStdout, members: &Mutex<HashMap<String, mpsc::UnboundedSender<Vec<String>>>>) {
+fn pass_on(output: ChildStdout, members: &Mutex<HashMap<String, mpsc::UnboundedSender<Vec<String>>>>) {
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         let words: Vec<String> = line.split('\t').map(str::to_owned).collect();
         if let Some(member) = words.get(1).and_then(|name| members.lock().get(name).cloned()) {

@@ -127,7 +127,7 @@ fn a_batch_that_goes_again_keeps_its_number_and_goes_before_those_behind_it() {
 }
 
 #[test]
-fn after_a_failure_for_good_the_rest_goes_on_under_the_next_epoch() {
+fn after_a_failure_for_good_the_rest_continues_under_the_next_epoch() {
     let mut fixture = Fixture::known();
     let (refused, first) = fixture.send("a");
     let (kept, second) = fixture.send("b");
@@ -248,8 +248,8 @@ fn who_has_waited_too_long_is_reported_what_for() {
             Some(lost())
         });
         let Some(Err(Error::TimedOut { last, .. })) = delivery.poll_outcome() else { panic!("{delivery:?}") };
-        let told = if is_sent { broker_error(ErrorCode::NOT_ENOUGH_REPLICAS) } else { lost() };
-        assert_eq!(last, Some(Box::new(told)));
+        let expected = if is_sent { broker_error(ErrorCode::NOT_ENOUGH_REPLICAS) } else { lost() };
+        assert_eq!(last, Some(Box::new(expected)));
     }
 }
 
@@ -267,7 +267,7 @@ fn in_a_transaction_what_fails_a_record_fails_the_transaction() {
         let (delivery, sent) = fixture.send("a");
         fixture.fail(&sent, error.clone());
         assert_eq!(delivery.poll_outcome(), Some(Err(expected.clone())));
-        assert_eq!(fixture.queue.take_failure().as_ref(), Some(error), "the transaction hears why");
+        assert_eq!(fixture.queue.take_failure().as_ref(), Some(error), "the transaction gets the error");
     }
     let mut fixture = Fixture::known();
     fixture.config.is_transactional = true;
