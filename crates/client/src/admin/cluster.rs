@@ -109,7 +109,7 @@ pub struct Feature {
     pub level: i16,
 }
 
-/// What may happen to a feature's level.
+/// The changes of a feature's level that are allowed.
 ///
 /// ```
 /// use mainstem_client::{Admin, ClientConfig, FeatureUpgrade};

@@ -33,13 +33,13 @@ async fn the_connection_to_a_silent_broker_is_closed_though_no_caller_waits_so_l
     assert!(!connected().await.is_lost(), "there is another one");
 }
 
-/// Two are under way when their connection ends.
+/// Two calls are under way when their connection ends.
 #[tokio::test]
 async fn each_request_that_has_no_answer_is_named() {
     let broker = ScriptedBroker::start(1, |_| None);
     let connection = Cluster::new(broker.client()).any().await.unwrap();
     let (list, leave) = (ListGroupsRequest::default(), LeaveGroupRequest::default());
-    // It ends the connection once it has something that it does not read.
+    // It ends the connection once it has bytes that it does not read.
     broker.set_reading(false);
     let ending = async { drop(broker) };
     let (listed, left, ()) = tokio::join!(connection.call(&list), connection.call(&leave), ending);
@@ -75,7 +75,7 @@ async fn an_attempt_to_connect_is_one_for_all_who_wait() {
     refusing.abort();
 }
 
-/// One that is cut off may name no other broker than itself.
+/// A broker that is cut off may name no other broker than itself.
 #[tokio::test]
 async fn brokers_that_the_configuration_names_have_their_turn() {
     let (named, other) = (ScriptedBroker::start(1, |_| None), ScriptedBroker::start(2, |_| None));

@@ -36,7 +36,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// With the topic, of so many partitions.
+    /// A fixture with a topic of so many partitions.
     async fn new(world: World, partitions: i32) -> Fixture {
         world.create(partitions, &[]).await;
         Fixture::without_topic(world)
@@ -171,7 +171,7 @@ async fn a_seek_goes_where_it_says(world: World) {
     );
 }
 
-/// The tests rely on that: their timestamps are those of 1970.
+/// The tests rely on kept records: their timestamps are those of 1970.
 async fn retention_leaves_records_of_any_age(world: World) {
     let fixture = Fixture::new(world, 1).await;
     fixture.fill(0, 0..10).await;
@@ -350,7 +350,7 @@ async fn an_offset_that_is_refused_holds_up_no_other() {
     assert_eq!(consumer.position(&keys[1]), Ok(None));
 }
 
-/// What is returned next, which is an error.
+/// The error that is returned next.
 async fn next_error(consumer: &mut Consumer) -> Error {
     let next = tokio::time::timeout(WAIT_TIMEOUT, consumer.next()).await;
     next.expect("something is returned").unwrap_err()

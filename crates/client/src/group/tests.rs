@@ -131,7 +131,7 @@ async fn take(consumer: &mut GroupConsumer, count: usize) -> Vec<i32> {
     taken
 }
 
-/// Lets members take part until a condition holds; the numbers that came meanwhile.
+/// Lets members take part until a condition holds, and returns the numbers that came meanwhile.
 async fn until(
     members: &mut [&mut GroupConsumer],
     holds: impl Fn(&[&mut GroupConsumer]) -> bool,
@@ -317,7 +317,7 @@ async fn who_was_thrown_out_is_answered_so_when_it_closes(world: World) {
     assert_eq!(reports.recv().await, None);
 }
 
-/// Begins everywhere at an offset.
+/// A hook that begins at one offset in all partitions.
 struct BeginAt(i64);
 
 impl RebalanceHooks for BeginAt {
@@ -408,7 +408,7 @@ async fn a_topic_that_comes_later_is_read(world: World) {
     assert_eq!(reading.await.unwrap(), (0..5).collect::<Vec<_>>());
 }
 
-/// The configuration of a member that looks often at what there is.
+/// The configuration of a member that often looks for new topics and partitions.
 fn looking(world: &World) -> GroupConfig {
     let mut looking = config(world);
     looking.consumer.client.metadata_max_age = Duration::from_millis(50);
@@ -537,7 +537,7 @@ async fn a_member_shares_with_one_of_java(world: World) {
     let mut ours = GroupConsumer::with_hooks(own.clone(), ReportingHooks(sender.clone())).unwrap();
     let mut taken = take(&mut ours, 40).await;
     let Some(mut java) = JavaMember::join(world, protocol) else { return };
-    // What it has committed by its hook does not come again.
+    // Numbers that it has committed by its hook do not come again.
     taken.extend(balanced(&mut ours, &mut java, |ours, java| (ours, java) == (2, 2)).await);
     fill_for_java(world, 4, 40..80).await;
     taken.extend(all_of(&mut ours, &mut java, 40).await);
@@ -562,7 +562,7 @@ async fn a_member_shares_with_one_of_java(world: World) {
     assert_eq!(taken, (0..160).collect::<Vec<_>>());
 }
 
-/// Lets both take part until a condition on how many partitions they have holds; what they read meanwhile.
+/// Lets both take part until a condition on the number of their partitions holds, and returns what they read meanwhile.
 async fn balanced(
     ours: &mut GroupConsumer,
     java: &mut JavaMember,
@@ -583,7 +583,7 @@ async fn balanced(
     }
 }
 
-/// So many numbers, whichever member reads them.
+/// The given count of numbers, whichever member reads them.
 async fn all_of(ours: &mut GroupConsumer, java: &mut JavaMember, count: usize) -> Vec<i32> {
     let deadline = Instant::now() + WAIT_TIMEOUT;
     let mut taken = Vec::new();
@@ -637,7 +637,7 @@ async fn what_is_kept_beside_an_offset_is_read_back_at_assignment(world: World) 
     assert_eq!(take_events(&mut second, 3).await, [1, 2, 3], "0 was committed");
 }
 
-/// The next numbers, at least so many, where nothing else happens.
+/// The next numbers, at least so many, if no other event comes.
 async fn take_events(member: &mut GroupConsumer, count: usize) -> Vec<i32> {
     let mut taken = Vec::new();
     while taken.len() < count {

@@ -90,7 +90,7 @@ async fn acknowledgements_say_what_they_can(world: World) {
         let topic = world.name(&format!("acks-{acks:?}"));
         let delivery = producer.send(Record::new(topic.as_str(), "a")).await.unwrap();
         assert_eq!(delivery.await.unwrap().offset, offset, "{acks:?}");
-        // Behind the first on the same connection, so that the first is there when it is answered.
+        // It is sent after the first on the same connection, so that the first is written when it is answered.
         producer.close().await;
         let deadline = Instant::now() + WAIT_TIMEOUT;
         while values(&world, &topic, 0).await != ["a"] {
@@ -258,7 +258,7 @@ async fn a_partition_that_does_not_exist_is_reported_with_how_many_there_are(wor
     let refused = producer.send(Record::new(world.topic.clone(), "a").partition(2)).await.unwrap_err();
     assert_eq!(refused.to_string(), format!("topic {} has no partition 2; it has 2", world.topic));
     assert_eq!(producer.topic(&world.topic).await.unwrap().partitions.len(), 2);
-    // What is known of the topic is fresh for minutes, and yet a partition that comes meanwhile is found.
+    // The metadata of the topic is fresh for minutes, and yet a partition that is added meanwhile is found.
     world.admin().create_partitions(&world.topic, 3).await.unwrap();
     let send = async || producer.send(Record::new(world.topic.clone(), "a").partition(2)).await.is_ok();
     eventually("the new partition can be written to", send).await;

@@ -1,4 +1,4 @@
-//! What is not the same on every broker, or concerns the whole process: see `src/secured_brokers.rs` for the rest.
+//! Tests that differ between brokers, or concern the whole process: see `src/secured_brokers.rs` for the rest.
 #![allow(clippy::print_stdout, reason = "a process of its own says how it went")]
 
 use std::process::Command;
@@ -86,7 +86,7 @@ async fn a_broker_is_believed_by_the_authorities_of_the_system() {
     assert!(said(&refused).contains("is not in the trust store"), "{refused:?}");
 }
 
-/// What the test above starts; what comes of it is printed.
+/// The test above starts this in a process of its own, which prints the outcome.
 async fn connect_by_the_system(address: &str) {
     let config = ClientConfig::new(address).unwrap().tls(Tls::system().unwrap());
     match Admin::connect(config).await {

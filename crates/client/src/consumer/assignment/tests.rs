@@ -1,4 +1,4 @@
-//! What answers, seeks and new leaders mean for reading on.
+//! Effects of answers, seeks and new leaders on the next fetch.
 
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::Uuid;
@@ -21,7 +21,7 @@ fn at(offset: i64) -> Assignment {
     assignment
 }
 
-/// What would be asked of the one partition.
+/// The next fetch of the one partition.
 fn asked(assignment: &Assignment) -> Option<Wanted> {
     let wanted = assignment.wanted(&config());
     wanted.first().map(|wish| Wanted {
@@ -48,17 +48,17 @@ fn answer_bytes(assignment: &mut Assignment, asked: &Wanted, bytes: Vec<u8>) {
     assignment.arrived(&key(), asked, arrived, Isolation::ReadUncommitted);
 }
 
-/// What has to be located, where a broker can be asked for all.
+/// The lookups that are due if all leaders are known.
 fn locate(assignment: &mut Assignment) -> Vec<OffsetLookup> {
     assignment.locate(|_| Some(())).into_iter().map(|(_, one)| one).collect()
 }
 
-/// The partition is led under an epoch by a cluster that tells no ids of topics.
+/// Sets the leader epoch of the partition, in a cluster without topic ids.
 fn lead(assignment: &mut Assignment, leader_epoch: i32) {
     assignment.lead(|_| Some((Uuid::ZERO, leader_epoch)), OutOfRange::Fail);
 }
 
-/// The same of validations.
+/// The epoch validations that are due if all leaders are known.
 fn due_validations(assignment: &mut Assignment) -> Vec<EpochValidation> {
     assignment.due_validations(|_| Some(())).into_iter().map(|(_, one)| one).collect()
 }
@@ -196,7 +196,7 @@ fn a_damaged_batch_stops_its_partition_until_a_seek() {
     assert_eq!(assignment.position(&key()), Ok(Some(1)));
 }
 
-/// Where damaged records begin, and where to go on behind them.
+/// The offset of damaged records, and the one at which to continue.
 fn damaged(taken: Result<Vec<i64>, Error>) -> (i64, Option<i64>) {
     match taken {
         Err(Error::Damaged { partition, offset, next_offset, .. }) if partition == key() => {
@@ -223,7 +223,7 @@ fn the_end_of_a_damaged_batch_is_where_the_next_one_begins() {
         first[23..27].copy_from_slice(&delta.to_be_bytes());
         for (arrived, next_offset) in [
             ([first.clone(), batch_at(3)].concat(), Some(3)),
-            // Nothing else tells.
+            // Without a next batch, only its own header says where it ends.
             (first, (end > 0).then_some(end)),
         ] {
             let mut assignment = at(0);
@@ -253,12 +253,12 @@ fn a_partition_that_has_failed_keeps_its_position() {
     assert_eq!(assignment.position(&key()), Ok(None), "it was never found");
 }
 
-/// An offset that was asked for is not there.
+/// Answers that an offset does not exist.
 fn gone(offset: i64) -> Error {
     Error::OutOfRange { partition: key(), offset, broker: "b:1".into() }
 }
 
-/// Four records in two answers that the caller has not taken, and what would be asked for behind them.
+/// Four records in two answers that the caller has not taken, and the next fetch after them.
 fn read_ahead() -> (Assignment, Wanted) {
     let mut assignment = at(0);
     for base_offset in [0, 2] {
@@ -398,7 +398,7 @@ fn a_question_that_fails_is_reported_whatever_answer_comes_late() {
     lead(&mut assignment, 0);
     let first = asked(&assignment).unwrap();
     answer(&mut assignment, &first, 0);
-    // Asked of the old leader, which answers when the new one has refused to tell where its epochs end.
+    // Asked of the old leader, which answers when the new one has refused to say where its epochs end.
     let late = asked(&assignment).unwrap();
     lead(&mut assignment, 1);
     let validations = due_validations(&mut assignment);
@@ -514,7 +514,7 @@ fn a_pause_does_not_swallow_the_question_whether_offsets_hold() {
     assignment.settled(&again[0], end(0, 2), OutOfRange::Fail);
     assert_eq!(asked(&assignment).unwrap().offset, 2);
 
-    // Before the first record nothing can have become another.
+    // Before the first record no record can be another one.
     let (mut assignment, _) = under_new_leader(0);
     assignment.set_paused(&key(), true).unwrap();
     assignment.set_paused(&key(), false).unwrap();
@@ -533,7 +533,7 @@ fn a_topic_that_is_created_again_is_read_as_the_configuration_says_about_offsets
         assignment.lead(|_| None, then);
         assignment.lead(|_| Some((new, 0)), then);
         assert!(asked(&assignment).is_none(), "no offset of the old one is asked for");
-        // As an old leader does that does not know it yet.
+        // An old leader answers so if it does not know of the new topic yet.
         answer(&mut assignment, &under_way, 2);
         assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])), "what had arrived comes first");
         match then {

@@ -1,4 +1,4 @@
-//! A member whose coordinator does what a real one does too seldom to be waited for.
+//! A member with a scripted coordinator, for cases that a real one has too seldom.
 
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 use mainstem_wire::messages::consumer_group_heartbeat_response::{
@@ -48,7 +48,7 @@ fn member(client: ClientConfig, hooks: impl RebalanceHooks + 'static) -> GroupCo
     GroupConsumer::with_hooks(config, hooks).unwrap()
 }
 
-/// The generation of each commit that is asked for; all are answered to wait.
+/// Reports the generation of each commit; the answer to all is to wait.
 fn refuse_commits(asked: &mut Asked<'_>, generations: &mpsc::UnboundedSender<i32>) -> Answered {
     if asked.api_key != ApiKey::OffsetCommit {
         return None;
@@ -102,7 +102,7 @@ async fn a_commit_ends_with_the_loss_of_its_partition() {
     }
 }
 
-/// It comes back before the commit's task has run at all.
+/// The partition comes back before the commit's task has run at all.
 #[tokio::test]
 async fn a_commit_is_of_what_was_held_when_it_was_asked_for() {
     let (sender, mut generations) = mpsc::unbounded_channel();
@@ -390,7 +390,7 @@ async fn what_was_read_of_a_partition_that_has_failed_is_committed_when_it_is_re
 #[derive(Default)]
 struct Coordinator {
     generation: i32,
-    /// What the member says that it has when it joins.
+    /// The partitions that the member claims when it joins.
     joins: Vec<BTreeSet<TopicPartition>>,
 }
 
@@ -477,7 +477,7 @@ async fn who_stops_while_it_joins_leaves_under_the_name_that_it_was_given() {
     assert_eq!(asked_for.try_recv().ok().as_deref(), Some("leave m"));
 }
 
-/// A coordinator that assigns a partition whose offset it does not tell; what is asked of it by which member.
+/// A coordinator that assigns a partition whose offset it withholds. It reports its requests, with the member of each.
 fn withhold_offsets(asked: &mut Asked<'_>, heard: &mpsc::UnboundedSender<String>) -> Answered {
     match asked.api_key {
         ApiKey::JoinGroup => answer(asked, &joined(1)),
@@ -584,7 +584,7 @@ async fn waiting(
     (member, broker, reports)
 }
 
-/// Stands for leaving among the generations of commits.
+/// The report of leaving among the generations of commits.
 const LEFT: i32 = -1;
 
 #[tokio::test]
@@ -622,10 +622,10 @@ async fn closing_has_a_limit_and_leaves_the_group_all_the_same() {
     assert_eq!(reports.try_recv().ok(), Some(LEFT), "a hook is waited for no longer");
 }
 
-/// What a commit that is cut short is called. It has half of the time.
+/// The operation in the error of a commit that is cut short. It has half of the time.
 const LAST_COMMIT: &str = "the last commit of group g";
 
-/// Closes a member within a time that is not enough, and that something has a part of.
+/// Closes a member within a time that is not enough, and of which `what` has the part `after_ms`.
 async fn closed_within(limit_ms: u64, member: GroupConsumer, what: &str, after_ms: u64) {
     let closing = member.close_within(Duration::from_millis(limit_ms));
     let closed = tokio::time::timeout(WAIT_TIMEOUT, closing).await;

@@ -1,4 +1,4 @@
-//! What a producer takes of memory, of a request and of time at most, with brokers that do not do their part.
+//! Bounds of a producer's memory, requests and times, with brokers that do not do their part.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,14 +15,14 @@ use super::super::transaction::name_of;
 use super::*;
 use crate::testing::{Answered, Asked, ScriptedBroker, answer};
 
-/// Longer than anything here takes.
+/// Longer than any step of these tests takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn record(partition: i32, bytes: usize) -> Record {
     Record::new("t", vec![b'x'; bytes]).partition(partition)
 }
 
-/// Of all batches of a request: their records, their bytes, and the partitions.
+/// The records and bytes of all batches of a request together, and the partitions.
 fn load(request: &ProduceRequest<'_>) -> (usize, usize, Vec<i32>) {
     let (mut records, mut bytes, mut partitions) = (0, 0, Vec::new());
     for one in request.topic_data.iter().flat_map(|topic| &topic.partition_data) {
@@ -179,7 +179,7 @@ async fn a_transaction_is_neither_ended_nor_waited_for_when_another_clone_closes
     }
 }
 
-/// A broker that writes everything and ends transactions; how it was asked to end them.
+/// A broker that writes everything and ends transactions. It reports how it was asked to end them.
 fn ends_transactions() -> (ScriptedBroker, Arc<Mutex<Vec<bool>>>) {
     let ends = Arc::new(Mutex::new(Vec::new()));
     let seen = ends.clone();
@@ -198,7 +198,7 @@ fn ends_transactions() -> (ScriptedBroker, Arc<Mutex<Vec<bool>>>) {
     (broker, ends)
 }
 
-/// With a transaction that has a record.
+/// A producer with a transaction that has a record.
 async fn in_transaction(broker: &ScriptedBroker) -> Producer {
     let config = ProducerConfig::new(broker.client()).transactional_id("id").linger(Duration::from_secs(60));
     let producer = Producer::new(config).unwrap();

@@ -1,4 +1,4 @@
-//! Transcripts: what callers want and brokers answer, and what comes of it.
+//! Transcripts: calls and answers of brokers, and their effect.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn open(is_v2: bool) -> Transactions {
     transactions
 }
 
-/// What a call does in each state: the words of its error, or `ok`.
+/// Checks the outcome of a call in each state: the words of its error, or `ok`.
 fn check(call: impl Fn(&mut Transactions) -> Result<(), Error>, expected: [&str; 6]) {
     let failed = refusal(ErrorCode::INVALID_RECORD);
     let fenced = refusal(ErrorCode::PRODUCER_FENCED);
@@ -287,7 +287,7 @@ fn unsupported() -> Error {
     Error::Unsupported { broker: String::new(), reason: String::new() }
 }
 
-/// What can be done by the class of an error is what the next calls let do.
+/// Checks that the next calls allow what the class of an error says.
 fn check_class(transactions: &mut Transactions, error: &Error, class: ErrorClass, commit: bool) {
     assert_eq!(error.class(), class, "{error}");
     match class {

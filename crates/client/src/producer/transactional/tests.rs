@@ -31,7 +31,7 @@ fn config(client: ClientConfig, world: &World) -> ProducerConfig {
     ProducerConfig::new(client).transactional_id(world.name("id"))
 }
 
-/// A producer that may begin.
+/// A producer that may begin a transaction.
 async fn producer(world: &World) -> Producer {
     let producer = Producer::new(config(world.client(), world)).unwrap();
     producer.init_transactions().await.unwrap();
@@ -160,7 +160,7 @@ async fn offsets_are_committed_with_version_1_of_the_protocol(world: World) {
     pass_on(&world, &producer).await;
 }
 
-/// Reads ten records, and commits how far with a record of another topic.
+/// Reads ten records, and commits the position with a record of another topic.
 async fn pass_on(world: &World, producer: &Producer) {
     world.create(1, &[]).await;
     let output = world.name("output");
@@ -266,7 +266,7 @@ async fn what_is_not_sent_when_a_transaction_is_aborted_fails(world: World) {
     becomes_committed(&world, &[0, 1]).await;
 }
 
-/// Long before its coordinator would do so.
+/// The transaction is aborted long before its coordinator would do so.
 async fn a_transaction_that_is_open_is_aborted_by_closing(world: World) {
     world.create(2, &[]).await;
     let producer = producer(&world).await;
