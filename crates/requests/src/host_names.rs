@@ -1,5 +1,5 @@
-//! Host names that settings and quotas name, looked up on a thread of their own: a resolver that does not answer holds up
-//! nothing but the names that it was asked for.
+//! Host names in settings and quotas, looked up on a thread of their own: a resolver that does not answer only delays the names
+//! that it was asked for.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, ToSocketAddrs};
@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 use mainstem_runtime::supervised;
 
-/// Addresses by host name; of a name without any there are none.
+/// Addresses by host name; the list is empty for a name without any.
 pub type Addresses = HashMap<String, Vec<IpAddr>>;
 
-/// Told of the addresses at once and after each lookup, under a lock: it must not wait.
+/// Called with the addresses at once and after each lookup, under a lock: it must not wait.
 type Apply = Arc<dyn Fn(&Addresses) + Send + Sync>;
 
 type Lookup = Arc<dyn Fn(&str) -> Vec<IpAddr> + Send + Sync>;
@@ -27,14 +27,14 @@ pub struct HostNames {
 #[derive(Default)]
 struct State {
     known: Addresses,
-    /// To be looked up, in this order; the first may be under way.
+    /// Names to look up, in this order; the first may be under way.
     missing: VecDeque<String>,
     is_running: bool,
     apply: Option<Apply>,
 }
 
 impl HostNames {
-    /// No names, looked up by the system's resolver.
+    /// No names yet; the system's resolver looks them up.
     pub fn new() -> Arc<Self> {
         Self::with_lookup(Arc::new(addresses))
     }
@@ -43,8 +43,8 @@ impl HostNames {
         Arc::new(HostNames { state: Mutex::default(), lookup })
     }
 
-    /// From now on these names matter. `apply` is called before this returns, with the addresses that are known, and later
-    /// from another thread, as more are. What it is called for is over when this is called again.
+    /// Sets the names. `apply` is called before this returns, with the addresses that are known, and later from another thread, as
+    /// more are found. The next call of this function ends the calls of an earlier `apply`.
     pub fn set(self: &Arc<Self>, names: impl IntoIterator<Item = String>, apply: Apply) {
         let mut state = self.state.lock();
         let mut before = std::mem::take(&mut state.known);
@@ -79,14 +79,14 @@ impl HostNames {
                 };
                 name
             };
-            // Names are what operators and administrators write: one that has the resolver panic has no address, and
+            // Operators and administrators write these names. If the resolver panics for one, that one has no address, and
             // the others are looked up.
             let found = catch_unwind(AssertUnwindSafe(|| (self.lookup)(&name))).unwrap_or_default();
             if found.is_empty() {
                 tracing::warn!(host = name, "a host name in a quota or a limit has no address");
             }
             let mut state = self.state.lock();
-            // Another setting may have come meanwhile, in which it has another place, or none.
+            // The names may have changed meanwhile, so that this one has another place, or none.
             if let Some(at) = state.missing.iter().position(|other| *other == name) {
                 state.missing.remove(at);
                 state.known.insert(name, found);

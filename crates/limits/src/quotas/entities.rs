@@ -1,42 +1,42 @@
-//! Meters by client, with a bound: a client chooses its client id, and so how many there are.
+//! Meters by client, with a bound: clients choose their client ids, and so the number of meters.
 
 use std::collections::HashMap;
 
 use super::limits::Tags;
 
-/// Meters that are kept, about 500 bytes each with the default windows. Clients beyond share one meter.
+/// The most meters that are kept, about 500 bytes each with the default windows. Further clients share one meter.
 pub const ENTITIES_MAX: usize = 10_000;
 
-/// A meter that was not used for this long is let go, as in Kafka.
+/// A meter that was not used for this long is dropped, as in Kafka.
 const IDLE_MS: u64 = 3_600_000;
 
-/// How often it is looked for idle ones.
+/// The interval at which idle meters are dropped.
 const SWEEP_INTERVAL_MS: u64 = 60_000;
 
-/// How often it is looked for meters that say nothing any more, while there is no room.
+/// The interval at which meters that equal new ones are dropped, while the most meters are kept.
 const CROWDED_SWEEP_INTERVAL_MS: u64 = 1_000;
 
-/// Meters by what they are kept under.
+/// Meters by user and client id.
 #[derive(Debug)]
 pub(super) struct Entities<M> {
     meters: HashMap<String, Kept<M>>,
-    /// Shared by clients for which there is no room.
+    /// Shared by clients for which no further meter may be kept.
     others: Option<Kept<M>>,
     /// The key of the last look-up; kept so that a look-up allocates nothing.
     key: String,
     swept_ms: u64,
 }
 
-/// A meter, and what is reported of it.
+/// A meter, its last use, and the last throttling that is reported.
 #[derive(Debug)]
 pub(super) struct Kept<M> {
     pub(super) meter: M,
     pub(super) used_ms: u64,
-    /// The last time for which a client of it was held back, and when that was.
+    /// The last throttle time of a client of it, and when that was, both in milliseconds.
     pub(super) throttled: Option<(u64, u64)>,
 }
 
-/// Between user and client id in a key: a name with it would be one that Kafka cannot even log.
+/// Separates user and client id in a key: Kafka cannot even log a name that contains it.
 const BETWEEN: char = '\0';
 
 impl<M> Entities<M> {
@@ -44,8 +44,7 @@ impl<M> Entities<M> {
         Entities { meters: HashMap::new(), others: None, key: String::new(), swept_ms: 0 }
     }
 
-    /// The meter kept under these names, made if there is none. `fresh_ms`: a meter that was not used for so long
-    /// equals a new one.
+    /// The meter of these names, made if there is none. `fresh_ms`: a meter that was not used for so long equals a new one.
     pub(super) fn get(
         &mut self,
         tags: Tags<'_>,
@@ -81,7 +80,7 @@ impl<M> Entities<M> {
         }
     }
 
-    /// Forgets all of them.
+    /// Forgets all meters.
     pub(super) fn clear(&mut self) {
         self.meters = HashMap::new();
         self.others = None;

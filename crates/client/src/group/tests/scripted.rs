@@ -618,7 +618,7 @@ async fn closing_has_a_limit_and_leaves_the_group_all_the_same() {
     assert_eq!(heard.last(), Some(&LEFT), "a commit under way is stopped");
 
     let (member, _broker, mut reports) = waiting(None, Endless).await;
-    closed_within(50, member, "giving up the partitions of group g", 50).await;
+    closed_within(50, member, "releasing the partitions of group g", 50).await;
     assert_eq!(reports.try_recv().ok(), Some(LEFT), "a hook is waited for no longer");
 }
 
