@@ -62,7 +62,7 @@ impl NodeListener {
         let listener = NodeListener { endpoint: endpoint.clone(), sasl, login, tls, secret };
         let mut problems = Vec::new();
         problems.extend(listener.proven_twice());
-        problems.extend(listener.open_to_strangers(proof));
+        problems.extend(listener.open_to_unauthenticated(proof));
         if proof.is_required && !listener.authenticates() {
             problems.push(Problem::new(format!(
                 "the controller's listener {endpoint} does not authenticate the nodes that connect to it, which \
@@ -90,7 +90,7 @@ impl NodeListener {
 
     /// Refuses a listener that other hosts reach without authentication: a peer could vote, and stop the cluster. The operator
     /// may allow it by a key.
-    fn open_to_strangers(&self, proof: Proof) -> Option<Problem> {
+    fn open_to_unauthenticated(&self, proof: Proof) -> Option<Problem> {
         if proof.is_waived || self.authenticates() || self.endpoint.is_loopback() {
             return None;
         }

@@ -59,20 +59,20 @@ pub trait Service: Send + Sync + 'static {
 
 /// The open connections, the oldest first. They end when it is dropped.
 #[derive(Default)]
-struct Seats(VecDeque<Seat>);
+struct OpenConnections(VecDeque<OpenConnection>);
 
-struct Seat {
+struct OpenConnection {
     peer: Peer,
     task: AbortHandle,
     has_asked: Arc<AtomicBool>,
 }
 
-impl Seats {
+impl OpenConnections {
     /// Closes connections until one more of this peer may be opened.
-    fn make_room(&mut self, peer: Peer) {
-        self.0.retain(|seat| !seat.task.is_finished());
-        while self.0.iter().filter(|seat| seat.peer == peer).count() >= half(CONNECTIONS_MAX) {
-            self.end_oldest(|seat| seat.peer == peer);
+    fn close_beyond_limits(&mut self, peer: Peer) {
+        self.0.retain(|one| !one.task.is_finished());
+        while self.0.iter().filter(|one| one.peer == peer).count() >= half(CONNECTIONS_MAX) {
+            self.end_oldest(|one| one.peer == peer);
         }
         while self.0.len() >= CONNECTIONS_MAX {
             self.end_oldest(|_| true);
@@ -80,35 +80,35 @@ impl Seats {
     }
 
     /// Closes the oldest of the connections that count, of which there is one.
-    fn end_oldest(&mut self, counts: impl Fn(&Seat) -> bool) {
-        let is_idle = |seat: &Seat| !seat.has_asked.load(Ordering::Relaxed);
-        let idle = self.0.iter().position(|seat| counts(seat) && is_idle(seat));
+    fn end_oldest(&mut self, counts: impl Fn(&OpenConnection) -> bool) {
+        let is_idle = |one: &OpenConnection| !one.has_asked.load(Ordering::Relaxed);
+        let idle = self.0.iter().position(|one| counts(one) && is_idle(one));
         let oldest = idle.or_else(|| self.0.iter().position(counts));
-        if let Some(seat) = oldest.and_then(|at| self.0.remove(at)) {
-            seat.task.abort();
+        if let Some(one) = oldest.and_then(|at| self.0.remove(at)) {
+            one.task.abort();
         }
     }
 }
 
-impl Drop for Seats {
+impl Drop for OpenConnections {
     fn drop(&mut self) {
-        self.0.iter().for_each(|seat| seat.task.abort());
+        self.0.iter().for_each(|one| one.task.abort());
     }
 }
 
 /// Answers at a listener until this is dropped, each connection in a task of its own.
 pub async fn serve<S: Service>(listener: TcpListener, service: Arc<S>) {
-    let mut seats = Seats::default();
+    let mut connections = OpenConnections::default();
     loop {
         let Ok((stream, address)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let peer = Peer::of(address.ip());
-        seats.make_room(peer);
+        connections.close_beyond_limits(peer);
         let has_asked = Arc::new(AtomicBool::new(false));
         let task = tokio::spawn(converse(service.clone(), stream, address, has_asked.clone())).abort_handle();
-        seats.0.push_back(Seat { peer, task, has_asked });
+        connections.0.push_back(OpenConnection { peer, task, has_asked });
         // Connections that were accepted before are read from first.
         tokio::task::yield_now().await;
     }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_peer_takes_no_seat_of_another_one_that_is_answered() {
+    async fn one_peer_closes_no_connection_of_another_one_that_is_answered() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let _serving = tokio::spawn(serve(listener, Arc::new(Slow)));

@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     #[test]
     fn a_resolver_that_hangs_holds_up_no_caller() {
@@ -129,21 +129,21 @@ mod tests {
         let answers = Mutex::new(answers);
         let lookup = move |name: &str| {
             ask.send(name.to_owned()).expect("the test listens");
-            let answer = answers.lock().recv().expect("the test goes on");
+            let answer = answers.lock().recv().expect("the test runs");
             literal(answer).into_iter().collect()
         };
         let names = HostNames::with_lookup(Arc::new(lookup));
-        let (told, tells) = mpsc::channel();
+        let (sender, applied) = mpsc::channel();
         let apply: Apply = Arc::new(move |known| {
             let mut known: Vec<_> = known.iter().map(|(name, found)| format!("{name} {found:?}")).collect();
             known.sort();
-            told.send(known.join(", ")).expect("the test listens");
+            sender.send(known.join(", ")).expect("the test listens");
         });
-        let next = || tells.recv_timeout(PATIENCE).expect("it is applied");
+        let next = || applied.recv_timeout(TIMEOUT).expect("it is applied");
         let set = |wanted: &[&str]| names.set(wanted.iter().map(|name| (*name).to_owned()), apply.clone());
         set(&["10.0.0.1", "one", "two"]);
         assert_eq!(next(), "10.0.0.1 [10.0.0.1]", "what needs no resolver counts at once");
-        assert_eq!(asked.recv_timeout(PATIENCE).as_deref(), Ok("one"));
+        assert_eq!(asked.recv_timeout(TIMEOUT).as_deref(), Ok("one"));
         set(&["two", "three", "10.0.0.2"]);
         assert_eq!(next(), "10.0.0.2 [10.0.0.2]");
         // The answer for the first name is late: it is not wanted any more.
@@ -163,9 +163,9 @@ mod tests {
             _ => vec![IpAddr::from([10, 0, 0, 1])],
         };
         let names = HostNames::with_lookup(Arc::new(lookup));
-        let (told, tells) = mpsc::channel();
-        let apply: Apply = Arc::new(move |known| told.send(known.clone()).expect("the test listens"));
-        let next = || tells.recv_timeout(PATIENCE).expect("it is applied");
+        let (sender, applied) = mpsc::channel();
+        let apply: Apply = Arc::new(move |known| sender.send(known.clone()).expect("the test listens"));
+        let next = || applied.recv_timeout(TIMEOUT).expect("it is applied");
         names.set(["bad".to_owned(), "good".to_owned()], apply.clone());
         assert!(next().is_empty());
         assert!(next().get("bad").is_some_and(Vec::is_empty), "it has no address");

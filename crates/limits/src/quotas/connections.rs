@@ -125,12 +125,12 @@ impl ConnectionQuota {
     fn address_throttle_ms(&mut self, address: IpAddr, now_ms: u64) -> u64 {
         let Some((limit, text)) = self.ips.find(address) else { return 0 };
         let tags = Tags { user: "", client_id: &text };
-        let kept = self.addresses.get(tags, now_ms, self.windows.span_ms(), Rate::default);
-        kept.meter.record(self.windows, 1.0, now_ms);
-        let throttle_ms = kept.meter.throttle_ms(self.windows, limit, now_ms).min(self.windows.size_ms);
+        let entry = self.addresses.get(tags, now_ms, self.windows.span_ms(), Rate::default);
+        entry.meter.record(self.windows, 1.0, now_ms);
+        let throttle_ms = entry.meter.throttle_ms(self.windows, limit, now_ms).min(self.windows.size_ms);
         if throttle_ms > 0 {
             // It is not served, so it does not count; else an address that keeps trying would never get in.
-            kept.meter.record(self.windows, -1.0, now_ms);
+            entry.meter.record(self.windows, -1.0, now_ms);
         }
         throttle_ms
     }

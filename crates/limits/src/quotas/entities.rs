@@ -19,9 +19,9 @@ const CROWDED_SWEEP_INTERVAL_MS: u64 = 1_000;
 /// Meters by user and client id.
 #[derive(Debug)]
 pub(super) struct Entities<M> {
-    meters: HashMap<String, Kept<M>>,
+    meters: HashMap<String, MeterEntry<M>>,
     /// Shared by clients for which no further meter may be kept.
-    others: Option<Kept<M>>,
+    others: Option<MeterEntry<M>>,
     /// The key of the last look-up; kept so that a look-up allocates nothing.
     key: String,
     swept_ms: u64,
@@ -29,7 +29,7 @@ pub(super) struct Entities<M> {
 
 /// A meter, its last use, and the last throttling that is reported.
 #[derive(Debug)]
-pub(super) struct Kept<M> {
+pub(super) struct MeterEntry<M> {
     pub(super) meter: M,
     pub(super) used_ms: u64,
     /// The last throttle time of a client of it, and when that was, both in milliseconds.
@@ -51,7 +51,7 @@ impl<M> Entities<M> {
         now_ms: u64,
         fresh_ms: u64,
         make: impl FnOnce() -> M,
-    ) -> &mut Kept<M> {
+    ) -> &mut MeterEntry<M> {
         self.sweep(now_ms, SWEEP_INTERVAL_MS, IDLE_MS);
         self.key.clear();
         self.key.push_str(tags.user);
@@ -61,22 +61,22 @@ impl<M> Entities<M> {
         if !is_known && self.meters.len() >= ENTITIES_MAX {
             self.sweep(now_ms, CROWDED_SWEEP_INTERVAL_MS, fresh_ms);
         }
-        let new = || Kept { meter: make(), used_ms: now_ms, throttled: None };
-        let kept = if is_known {
+        let new = || MeterEntry { meter: make(), used_ms: now_ms, throttled: None };
+        let entry = if is_known {
             self.meters.get_mut(&self.key).expect("it was there right now")
         } else if self.meters.len() >= ENTITIES_MAX {
             self.others.get_or_insert_with(new)
         } else {
             self.meters.entry(self.key.clone()).or_insert_with(new)
         };
-        kept.used_ms = kept.used_ms.max(now_ms);
-        kept
+        entry.used_ms = entry.used_ms.max(now_ms);
+        entry
     }
 
     fn sweep(&mut self, now_ms: u64, interval_ms: u64, idle_ms: u64) {
         if now_ms.saturating_sub(self.swept_ms) >= interval_ms {
             self.swept_ms = now_ms;
-            self.meters.retain(|_, kept| now_ms.saturating_sub(kept.used_ms) < idle_ms);
+            self.meters.retain(|_, entry| now_ms.saturating_sub(entry.used_ms) < idle_ms);
         }
     }
 
@@ -91,10 +91,10 @@ impl<M> Entities<M> {
     }
 
     /// All meters with their user and client id.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &str, &mut Kept<M>)> {
-        self.meters.iter_mut().map(|(key, kept)| {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &str, &mut MeterEntry<M>)> {
+        self.meters.iter_mut().map(|(key, entry)| {
             let (user, client_id) = key.split_once(BETWEEN).expect("every key has it");
-            (user, client_id, kept)
+            (user, client_id, entry)
         })
     }
 }

@@ -79,11 +79,11 @@ impl RateQuota {
     /// Charges a client. Returns its throttle time in milliseconds.
     pub fn charge(&mut self, client: Client<'_>, value: f64, now_ms: u64) -> u64 {
         let Some((tags, limit)) = self.limits.find(client) else { return 0 };
-        let kept = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
-        kept.meter.rate.record(self.windows, value, now_ms);
-        let throttle_ms = kept.meter.rate.throttle_ms(self.windows, limit, now_ms).min(self.throttle_max_ms);
+        let entry = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
+        entry.meter.rate.record(self.windows, value, now_ms);
+        let throttle_ms = entry.meter.rate.throttle_ms(self.windows, limit, now_ms).min(self.throttle_max_ms);
         if throttle_ms > 0 {
-            kept.throttled = Some((throttle_ms, now_ms));
+            entry.throttled = Some((throttle_ms, now_ms));
         }
         throttle_ms
     }
@@ -94,16 +94,16 @@ impl RateQuota {
     /// it, and nothing more for the time that it takes at the rate of the quota, on any connection. Kafka never delivers it.
     pub fn charge_answer(&mut self, client: Client<'_>, value: f64, now_ms: u64) -> Charged {
         let Some((tags, limit)) = self.limits.find(client) else { return Charged::Within };
-        let kept = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
-        let owed_ms = kept.meter.until_ms.saturating_sub(now_ms);
-        let is_idle = owed_ms == 0 && kept.meter.rate.per_second(self.windows, now_ms) <= 0.0;
+        let entry = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
+        let owed_ms = entry.meter.until_ms.saturating_sub(now_ms);
+        let is_idle = owed_ms == 0 && entry.meter.rate.per_second(self.windows, now_ms) <= 0.0;
         let is_beyond = value > limit * self.windows.span_ms() as f64 / 1000.0;
         if is_idle && is_beyond {
-            kept.meter.rate.record(self.windows, value, now_ms);
+            entry.meter.rate.record(self.windows, value, now_ms);
             // A float becomes an integer by saturation.
             let throttle_ms = (value / limit * 1000.0) as u64;
-            kept.meter.until_ms = now_ms.saturating_add(throttle_ms);
-            kept.throttled = Some((throttle_ms, now_ms));
+            entry.meter.until_ms = now_ms.saturating_add(throttle_ms);
+            entry.throttled = Some((throttle_ms, now_ms));
             return Charged::After(throttle_ms);
         }
         match self.charge(client, value, now_ms).max(owed_ms) {
@@ -115,8 +115,8 @@ impl RateQuota {
     /// Takes back a charge: the answer was left empty instead.
     pub fn refund(&mut self, client: Client<'_>, value: f64, now_ms: u64) {
         if let Some((tags, _)) = self.limits.find(client) {
-            let kept = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
-            kept.meter.rate.record(self.windows, -value, now_ms);
+            let entry = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
+            entry.meter.rate.record(self.windows, -value, now_ms);
         }
     }
 
@@ -138,16 +138,16 @@ impl RateQuota {
     /// The use of clients with limits.
     pub fn usage(&mut self, now_ms: u64) -> impl Iterator<Item = Usage> {
         let windows = self.windows;
-        self.clients.iter_mut().map(move |(user, client_id, kept)| Usage {
+        self.clients.iter_mut().map(move |(user, client_id, entry)| Usage {
             user: user.to_owned(),
             client_id: client_id.to_owned(),
-            value: kept.meter.rate.per_second(windows, now_ms),
-            throttle_ms: told(kept.throttled, now_ms),
+            value: entry.meter.rate.per_second(windows, now_ms),
+            throttle_ms: recent_throttle_ms(entry.throttled, now_ms),
         })
     }
 }
 
-fn told(throttled: Option<(u64, u64)>, now_ms: u64) -> u64 {
+fn recent_throttle_ms(throttled: Option<(u64, u64)>, now_ms: u64) -> u64 {
     throttled.filter(|(_, at)| now_ms.saturating_sub(*at) < THROTTLE_SHOWN_MS).map_or(0, |(time, _)| time)
 }
 
@@ -202,17 +202,17 @@ impl MutationQuota {
         let windows = self.windows;
         let full = || TokenBucket::full(windows, limit, now_ms);
         // A bucket that was overdrawn by a large change takes longer than the windows to fill.
-        let kept = self.clients.get(tags, now_ms, windows.span_ms().saturating_mul(10), full);
-        let overdrawn_ms = kept.meter.throttle_ms(windows, limit, now_ms);
+        let entry = self.clients.get(tags, now_ms, windows.span_ms().saturating_mul(10), full);
+        let overdrawn_ms = entry.meter.throttle_ms(windows, limit, now_ms);
         let taken = if strictness == Strictness::Strict && overdrawn_ms > 0 {
             Taken::Refused(overdrawn_ms)
         } else {
-            kept.meter.take(windows, limit, permits, now_ms);
-            let after_ms = kept.meter.throttle_ms(windows, limit, now_ms);
+            entry.meter.take(windows, limit, permits, now_ms);
+            let after_ms = entry.meter.throttle_ms(windows, limit, now_ms);
             Taken::Granted(if strictness == Strictness::Strict { 0 } else { after_ms })
         };
         if let Taken::Refused(throttle_ms @ 1..) | Taken::Granted(throttle_ms @ 1..) = taken {
-            kept.throttled = Some((throttle_ms, now_ms));
+            entry.throttled = Some((throttle_ms, now_ms));
         }
         taken
     }
@@ -220,13 +220,13 @@ impl MutationQuota {
     /// The tokens that clients with limits have left.
     pub fn usage(&mut self, now_ms: u64) -> impl Iterator<Item = Usage> {
         let (windows, limits) = (self.windows, &self.limits);
-        self.clients.iter_mut().map(move |(user, client_id, kept)| {
+        self.clients.iter_mut().map(move |(user, client_id, entry)| {
             let limit = limits.find(Client { user, client_id }).map_or(0.0, |(_, limit)| limit);
             Usage {
                 user: user.to_owned(),
                 client_id: client_id.to_owned(),
-                value: kept.meter.tokens(windows, limit, now_ms),
-                throttle_ms: told(kept.throttled, now_ms),
+                value: entry.meter.tokens(windows, limit, now_ms),
+                throttle_ms: recent_throttle_ms(entry.throttled, now_ms),
             }
         })
     }

@@ -70,7 +70,7 @@ struct Held {
 
 impl Held {
     /// Returns true if one more value fits into one of so many shares of all values and bytes.
-    fn has_room(self, bytes: usize, shares: usize) -> bool {
+    fn fits(self, bytes: usize, shares: usize) -> bool {
         self.values < SERIES_MAX / shares && self.bytes + bytes <= SERIES_BYTES_MAX / shares
     }
 
@@ -150,10 +150,10 @@ impl ClientSeries {
                 *known = Value { value: before + value, is_gauge };
                 continue;
             }
-            let has_room = self.held.has_room(bytes, 1)
-                && of_address.has_room(bytes, ADDRESS_SHARE)
+            let is_kept = self.held.fits(bytes, 1)
+                && of_address.fits(bytes, ADDRESS_SHARE)
                 && client.values.len() < POINTS_PER_CLIENT_MAX;
-            if !has_room {
+            if !is_kept {
                 self.refused += 1;
                 continue;
             }
