@@ -277,7 +277,11 @@ impl Connection {
     }
 
     /// Sends a request that gets no response: a produce with acks=0. The order is that of [`Connection::ask`].
-    pub(crate) fn send_unanswered<'q, R: Request<'q>>(&self, request: &R, version: i16) -> Result<PendingWrite, Error> {
+    pub(crate) fn send_unanswered<'q, R: Request<'q>>(
+        &self,
+        request: &R,
+        version: i16,
+    ) -> Result<PendingWrite, Error> {
         let (written, is_written) = oneshot::channel();
         self.send(request, version, Promise::Written(written))?;
         Ok(PendingWrite { connection: self.clone(), api: R::KEY.name(), is_written })

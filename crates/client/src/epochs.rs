@@ -37,7 +37,11 @@ pub(crate) async fn epoch_ends(
     validations.into_iter().map(end).collect()
 }
 
-async fn ask_leader(cluster: &Cluster, leader: i32, validations: &[EpochValidation]) -> Result<EpochEnds, Error> {
+async fn ask_leader(
+    cluster: &Cluster,
+    leader: i32,
+    validations: &[EpochValidation],
+) -> Result<EpochEnds, Error> {
     let reply = cluster.node(leader).await?.call(&request(validations)).await?;
     let response = reply.read()?;
     let mut ends = EpochEnds::new();

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::testing::secured::USER;
-use crate::testing::{WAIT_TIMEOUT, ScriptedBroker, World, answer, eventually, on_both_brokers};
+use crate::testing::{ScriptedBroker, WAIT_TIMEOUT, World, answer, eventually, on_both_brokers};
 use crate::{
     ConsumerConfig, GroupConfig, GroupConsumer, Isolation, Position, Producer, ProducerConfig, Record,
 };

@@ -15,7 +15,7 @@ use mainstem_wire::messages::create_topics_response::CreatableTopicResult;
 use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::{Admin, ConfigResource, may_have_succeeded, left_out, settled, timeout_ms};
+use super::{Admin, ConfigResource, left_out, may_have_succeeded, settled, timeout_ms};
 use crate::cluster::Topic;
 use crate::consumer::{Isolation, Position};
 use crate::error::Error;

@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::testing::{NoBroker, WAIT_TIMEOUT, ScriptedBroker, World, eventually};
+use crate::testing::{NoBroker, ScriptedBroker, WAIT_TIMEOUT, World, eventually};
 
 #[tokio::test]
 async fn the_connection_to_a_silent_broker_is_closed_though_no_caller_waits_so_long() {

@@ -547,7 +547,12 @@ impl Assignment {
 
     /// Takes the answer of a leader: the newest epoch that is not newer than that of the last record, and the offset at which
     /// it ends; both -1 if the leader knows none. Without an answer it has to be asked again.
-    pub(crate) fn settled(&mut self, validation: &EpochValidation, end: Option<FetchPosition>, then: OutOfRange) {
+    pub(crate) fn settled(
+        &mut self,
+        validation: &EpochValidation,
+        end: Option<FetchPosition>,
+        then: OutOfRange,
+    ) {
         let Some(one) = self.current(&validation.key, validation.generation) else { return };
         if one.leader_epoch != validation.leader_epoch || one.check != Check::Asked {
             return;

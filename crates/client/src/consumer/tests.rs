@@ -10,7 +10,7 @@ use mainstem_wire::{ApiKey, ErrorCode, Records, Uuid};
 
 use super::*;
 use crate::testing::{
-    Answered, Asked, BrokenNetwork, NoBroker, WAIT_TIMEOUT, ScriptedBroker, World, answer, eventually,
+    Answered, Asked, BrokenNetwork, NoBroker, ScriptedBroker, WAIT_TIMEOUT, World, answer, eventually,
     java_writes, on_both_brokers,
 };
 use crate::{ClientConfig, Compression, Header, Producer, ProducerConfig, Record, partition_of_key};
@@ -368,7 +368,11 @@ async fn a_fetch_that_would_fail_again_is_reported_of_each_partition() {
     let keys = [0, 1].map(|partition| TopicPartition::new("t", partition));
     consumer.assign(keys.clone().map(|key| (key, Position::Offset(5))));
     for _ in &keys {
-        assert_eq!(next_error(&mut consumer).await.code(), Some(refusal), "an error that may pass is not returned");
+        assert_eq!(
+            next_error(&mut consumer).await.code(),
+            Some(refusal),
+            "an error that may pass is not returned"
+        );
     }
     assert_eq!(consumer.position(&keys[1]), Ok(Some(5)));
     consumer.seek(&keys[1], Position::Offset(5)).unwrap();

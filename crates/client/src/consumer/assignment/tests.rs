@@ -388,7 +388,10 @@ fn under_new_leader(taken: usize) -> (Assignment, Vec<EpochValidation>) {
     lead(&mut assignment, 1);
     let validations = due_validations(&mut assignment);
     assert_eq!((validations.len(), asked(&assignment)), (1, None), "nothing is read meanwhile");
-    assert_eq!((validations[0].leader_epoch, validations[0].epoch, due_validations(&mut assignment).len()), (1, 0, 0));
+    assert_eq!(
+        (validations[0].leader_epoch, validations[0].epoch, due_validations(&mut assignment).len()),
+        (1, 0, 0)
+    );
     (assignment, validations)
 }
 
@@ -447,7 +450,10 @@ fn records_that_were_taken_and_are_gone_are_reported_or_passed() {
         let (mut assignment, validations) = under_new_leader(1);
         assignment.settled(&validations[0], answer, OutOfRange::Fail);
         let error = take(&mut assignment).unwrap().unwrap_err();
-        assert_eq!(error, Error::Truncated { partition: TopicPartition::new("t", 0), offset: 2, diverges_at });
+        assert_eq!(
+            error,
+            Error::Truncated { partition: TopicPartition::new("t", 0), offset: 2, diverges_at }
+        );
         assert_eq!(asked(&assignment), None);
         let (mut assignment, validations) = under_new_leader(1);
         assignment.settled(&validations[0], answer, OutOfRange::Beginning);

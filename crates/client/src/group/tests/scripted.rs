@@ -33,7 +33,7 @@ use super::super::handover::{Offer, hand_over};
 use super::super::protocol::{decode_subscription, encode_assignment};
 use super::*;
 use crate::ClientConfig;
-use crate::testing::{Answered, Asked, WAIT_TIMEOUT, ScriptedBroker, answer};
+use crate::testing::{Answered, Asked, ScriptedBroker, WAIT_TIMEOUT, answer};
 
 fn t(partition: i32) -> TopicPartition {
     TopicPartition::new("t", partition)
