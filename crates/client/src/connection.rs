@@ -433,8 +433,8 @@ impl PendingWrite {
     }
 }
 
-/// The version of ApiVersions to ask for when a broker lacks the first one: it answers with version 0, in which it names
-/// its newest (KIP-511), or nothing if it is older than that.
+/// The version of ApiVersions to ask for when a broker lacks the first one. Such a broker answers with version 0, in which it
+/// names its newest (KIP-511), or nothing if it is older than that.
 fn newest_api_versions(refusal: &Reply<ApiVersionsRequest<'_>>) -> Result<i16, Error> {
     let response = refusal.read()?;
     let own = response.api_keys.iter().find(|api| api.api_key == ApiKey::ApiVersions as i16);

@@ -46,8 +46,8 @@ use crate::retry::{deadline, retrying};
 ///
 /// Records of a partition that one task sends keep their order. When the last clone is dropped, records that are not written yet
 /// fail with [`Error::Closed`]; [`Producer::close`] waits for them. An open transaction then stays open, and holds up consumers
-/// that read committed records, until its coordinator aborts it after [`ProducerConfig::transaction_timeout`] or a
-/// producer of the same transactional id comes back; [`Producer::close`] aborts it.
+/// that read committed records. Its coordinator aborts it after [`ProducerConfig::transaction_timeout`], or when a producer
+/// of the same transactional id comes back; [`Producer::close`] aborts it at once.
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, Producer, ProducerConfig, Record};

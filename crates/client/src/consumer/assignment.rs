@@ -545,8 +545,8 @@ impl Assignment {
         validations
     }
 
-    /// Takes the answer of a leader: the newest epoch that is not newer than that of the last record, and the offset at which
-    /// it ends; both -1 if the leader knows none. Without an answer it has to be asked again.
+    /// Takes the answer of a leader: the newest epoch that is not newer than that of the last record, and its end offset. Both are
+    /// -1 if the leader knows none. Without an answer it has to be asked again.
     pub(crate) fn settled(
         &mut self,
         validation: &EpochValidation,

@@ -160,8 +160,8 @@ pub struct ConsumerConfig {
     pub client: ClientConfig,
     /// The records that are seen. All by default.
     pub isolation: Isolation,
-    /// The reaction to an offset that does not exist, or to a topic that was deleted and created again under its name, so that
-    /// offsets say nothing about it (brokers have topic ids since Kafka 2.8). [`OutOfRange::Fail`] by default.
+    /// The reaction to an offset that does not exist, or to a topic that was deleted and created again. Offsets say nothing about
+    /// the new topic; brokers have topic ids since Kafka 2.8. [`OutOfRange::Fail`] by default.
     pub out_of_range: OutOfRange,
     /// A broker answers when it has this many bytes, or `max_wait` is over. 1 by default.
     pub min_bytes: i32,

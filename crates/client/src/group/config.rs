@@ -27,9 +27,9 @@ use crate::topic_partition::TopicPartition;
 pub enum Subscription {
     /// These.
     Topics(Vec<Arc<str>>),
-    /// All whose whole name matches this pattern, also those that come later. The classic protocol leaves out the brokers'
-    /// own topics and looks at the names here, with the syntax of the crate `regex`; with the consumer protocol the
-    /// brokers do it, with that of RE2 (KIP-848).
+    /// All whose whole name matches this pattern, also those that come later. With the classic protocol the client matches names,
+    /// by the syntax of the crate `regex`, and leaves out the brokers' own topics. With the consumer protocol the brokers do
+    /// it, by that of RE2 (KIP-848).
     Pattern(Arc<str>),
 }
 

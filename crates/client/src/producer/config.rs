@@ -86,8 +86,8 @@ pub struct ProducerConfig {
     /// A batch takes records up to about this many bytes, before compression; a larger record has a batch of its own.
     /// 16 KiB by default.
     pub batch_bytes: usize,
-    /// A record, and all batches of one request, have at most this many bytes before compression; a batch that is split
-    /// for its size, or that takes a record of all of them, may have its own 61 more. 1 MiB by default.
+    /// A record, and all batches of one request, have at most this many bytes before compression. A batch that is split for its
+    /// size, or that takes a record of all of them, may have its own 61 more. 1 MiB by default.
     pub request_bytes_max: usize,
     /// The most bytes of all records that wait or are under way; [`Producer::send`](crate::Producer::send) waits until its
     /// record fits. 32 MiB by default.

@@ -8,9 +8,9 @@
 //! takes for a new start (KIP-360). In a transaction, whose epochs the coordinator assigns, the failure is reported to it
 //! instead.
 //!
-//! The first batch of a producer id is sent alone: a broker that does not know the id takes any number for the first, so that
-//! a second batch could be written before the first. A batch that the broker may have already is never renumbered. It is sent
-//! again as it is, until the broker says that it has it, or that something before it is missing; then neither it nor anything
+//! The first batch of a producer id is sent alone: a broker that does not know the id takes any number for the first. So a
+//! second batch could be written before the first. A batch that the broker may have already is never renumbered. It is sent
+//! again as it is, until the broker says that it has it, or that something before it is missing. Then neither it nor anything
 //! after it was written.
 //!
 //! A broker recognises the last five batches of a producer, and none before those. No more than that are sent from the
