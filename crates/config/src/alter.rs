@@ -538,7 +538,7 @@ mod tests {
     #[test]
     fn what_would_keep_clients_out_is_not_accepted_in_vain() {
         const JAAS: &str = "users or a login that belong to no known mechanism of a listener, which this version does not have: \
-                            nobody would have them, as in Kafka";
+                            no mechanism would use them, as in Kafka";
         const CLASS: &str = "a class of its own for SASL, which this version does not have: no class of Java is loaded here, \
                              and what it decides would not be";
         let text = "org.apache.kafka.common.security.plain.PlainLoginModule required;";

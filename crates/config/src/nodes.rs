@@ -95,8 +95,8 @@ impl NodeListener {
             return None;
         }
         Some(Problem::new(format!(
-            "the controller's listener {} takes connections from other hosts, and whoever connects could act as a node, without \
-             proving anything: make a secret by `mainstem security node-secret FILE`, copy the file to each node and set \
+            "the controller's listener {} takes connections from other hosts, and any peer that connects could \
+             act as a node, without proving anything: make a secret by `mainstem security node-secret FILE`, copy the file to each node and set \
              {SECRET} to it; or use certificates (docs/security.md); or, where a firewall keeps others away, set \
              {UNAUTHENTICATED}=true",
             self.endpoint
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn peers_from_other_hosts_prove_something_unless_it_is_said_that_they_need_not() {
         let beyond = "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n";
-        let refused = "whoever connects could act as a node";
+        let refused = "any peer that connects could act as a node";
         check("PLAINTEXT", beyond, refused);
         check("SSL", beyond, refused);
         check("SSL", &format!("{beyond}ssl.client.auth=required\n"), "sasl false, tls true");

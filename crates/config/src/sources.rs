@@ -152,7 +152,7 @@ pub enum ConfigWarning {
         name: String,
         /// The source of the value.
         origin: StaticOrigin,
-        /// The key, and the variable that stands for it.
+        /// The key, and the variable that sets it.
         right: String,
     },
     /// A value that so few nodes cannot meet.

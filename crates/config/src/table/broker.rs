@@ -251,7 +251,7 @@ pub(super) const BROKER: &[ConfigKey] = &[
              Beyond it the one that has made no progress for the longest time is closed."),
     broker("mainstem.unauthenticated.nodes", Bool).default("false").ours()
         .doc("Start a node of a cluster whose controllers' listener takes connections from other hosts and asks for no proof. \
-             Whoever reaches it can act as a node."),
+             Any peer that reaches it can act as a node."),
     broker("max.connection.creation.rate", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Connections that are accepted per second."),
     broker("max.connections", Int).default("2147483647").at_least(0).cluster_wide()

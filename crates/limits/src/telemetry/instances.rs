@@ -111,7 +111,7 @@ impl Telemetry {
         if is_due {
             instance.got_ms = Some(now_ms);
         }
-        // A client asks at once after an error that told it to ask again.
+        // After these errors a client asks again at once.
         let was_sent = [ErrorCode::UNKNOWN_SUBSCRIPTION_ID, ErrorCode::UNSUPPORTED_COMPRESSION_TYPE];
         if !is_due && !was_sent.contains(&instance.last_error) {
             return Err(ErrorCode::THROTTLING_QUOTA_EXCEEDED);
