@@ -1,5 +1,4 @@
-//! Calls of administrators to a cluster: topics, partitions, settings, quotas, groups, transactions, room on the disks, the
-//! cluster.
+//! Administrative calls to a cluster: topics, partitions, settings, quotas, groups, transactions, disk usage, the cluster.
 
 mod acls;
 mod cluster;
@@ -41,9 +40,9 @@ use crate::retry::retrying;
 
 /// Administers a cluster. Cheap to clone.
 ///
-/// Each call is tried again until [`ClientConfig::operation_timeout`] if it failed for a reason that may pass. After a lost
-/// answer that can mean that it was executed twice: that a topic exists already may be this call's own doing. A topic or a
-/// group that is to be deleted, and is found gone then, counts as deleted.
+/// A call that failed for a reason that may pass is tried again until [`ClientConfig::operation_timeout`]. After a lost answer
+/// the cluster may execute it twice: if a topic exists already, this call may have created it. A topic or a group that is
+/// to be deleted, and is gone at the second attempt, counts as deleted.
 ///
 /// ```
 /// use mainstem_client::{Admin, ClientConfig, ConfigResource, NewTopic};
@@ -92,9 +91,8 @@ impl Admin {
         retrying(config, config.operation_timeout, what, attempt).await
     }
 
-    /// The same with something that is to be deleted, and for which brokers answer with `missing` if it does not exist: that is
-    /// the last word then, as from Kafka's own client, though elsewhere it may pass. After an attempt that may have deleted it
-    /// all the same, it means that this has.
+    /// Deletes something for which brokers answer with `missing` if it does not exist. That answer is final, as for Kafka's own
+    /// client, although elsewhere it may pass. After an attempt whose answer was lost it means that this attempt deleted it.
     async fn deleting<F: Future<Output = Result<(), Error>>>(
         &self,
         what: &str,
@@ -108,8 +106,8 @@ impl Admin {
                     Ok(if may_be_done.load(Ordering::Relaxed) { Ok(()) } else { Err(error) })
                 }
                 outcome => {
-                    let is_in_doubt = outcome.as_ref().is_err_and(leaves_doubt);
-                    may_be_done.fetch_or(is_in_doubt, Ordering::Relaxed);
+                    let is_ambiguous = outcome.as_ref().is_err_and(may_have_succeeded);
+                    may_be_done.fetch_or(is_ambiguous, Ordering::Relaxed);
                     outcome.map(Ok)
                 }
             }
@@ -117,7 +115,7 @@ impl Admin {
         .await
     }
 
-    /// The same; whether it existed.
+    /// Deletes as [`Admin::deleting`] does, and returns true if it existed.
     async fn if_exists<F: Future<Output = Result<(), Error>>>(
         &self,
         what: &str,
@@ -152,14 +150,14 @@ impl Admin {
     }
 }
 
-/// Whether an attempt that failed so may have been carried out: there was no answer, or it came before the end.
-fn leaves_doubt(error: &Error) -> bool {
+/// Returns true if an attempt with this error may have been carried out: no answer came, or the broker answered before the end.
+fn may_have_succeeded(error: &Error) -> bool {
     matches!(error, Error::ConnectionLost { .. } | Error::RequestTimedOut { .. })
         || error.code() == Some(ErrorCode::REQUEST_TIMED_OUT)
 }
 
-/// Takes it for the last word that there is no such topic, although elsewhere that may pass: an administrator wants to hear
-/// it at once, as from Kafka's own client.
+/// Takes UNKNOWN_TOPIC_OR_PARTITION as final, although elsewhere it may pass: an administrator wants this answer at once, as
+/// from Kafka's own client.
 fn settled<T>(outcome: Result<T, Error>) -> Result<Result<T, Error>, Error> {
     match outcome {
         Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => Ok(Err(error)),
@@ -167,7 +165,7 @@ fn settled<T>(outcome: Result<T, Error>) -> Result<Result<T, Error>, Error> {
     }
 }
 
-/// How long a broker may take to carry out what it is asked for: as long as it may take to answer.
+/// The time that a broker has to carry out a request, in milliseconds: as long as it may take to answer.
 fn timeout_ms(config: &ClientConfig) -> i32 {
     i32::try_from(config.request_timeout.as_millis()).unwrap_or(i32::MAX)
 }

@@ -1,4 +1,4 @@
-//! A cluster seen from outside: its nodes, one connection to each, and who leads what.
+//! A cluster seen from outside: its nodes, one connection to each, and the leaders of partitions.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -50,9 +50,9 @@ pub struct Topic {
     pub name: Arc<str>,
     /// The id that it has had since it was created; zero where brokers are too old to know.
     pub id: Uuid,
-    /// Whether it is one of the brokers' own.
+    /// True for a topic of the brokers themselves, such as `__consumer_offsets`.
     pub is_internal: bool,
-    /// By number.
+    /// Its partitions, by number.
     pub partitions: Vec<Partition>,
 }
 
@@ -91,21 +91,21 @@ pub struct Partition {
 /// Topics by id and by name.
 pub(crate) type Names = Vec<(Uuid, Arc<str>)>;
 
-/// Why a topic is not known.
+/// The error for a topic that is not known.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) topic: Arc<str>,
     pub(crate) error: Error,
 }
 
-/// What is to be thought of what is known of a topic.
+/// The state of what is known of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// Nothing speaks against it.
+    /// Up to date, as far as is known.
     Fresh,
-    /// Older than `metadata_max_age`: it is used, and asked for again.
+    /// Older than `metadata_max_age`: it is used, and the cluster is asked for it again.
     Old,
-    /// The leaders are others: it is asked for before anything is sent. The number of partitions still counts.
+    /// Its leaders are out of date: the cluster is asked before anything is sent. The number of partitions is still used.
     Wrong,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Cluster {
 struct Inner {
     config: ClientConfig,
     known: Mutex<Known>,
-    /// Counts what goes to any broker.
+    /// Counts the requests to any broker, so that brokers take turns.
     turn: AtomicUsize,
     slots: Mutex<HashMap<Arc<str>, Slot>>,
 }
@@ -148,17 +148,16 @@ struct Known {
 #[derive(Debug)]
 struct KnownTopic {
     topic: Arc<Topic>,
-    /// Of the answer; none since something has proved it wrong.
+    /// The time of the answer; none since something proved its leaders out of date.
     at: Option<Instant>,
-    /// Of the answer, whatever was proved since.
+    /// The time of the answer, whatever was found out since.
     answered: Instant,
-    /// Partitions of which something has proved it wrong, and of no others.
-    doubted: BTreeSet<i32>,
+    /// Partitions whose leader alone was found to be out of date.
+    invalidated: BTreeSet<i32>,
 }
 
 impl Known {
-    /// Forgets topics that were last asked for so long ago that they cannot be in use: what is used is asked for again at
-    /// `age_max`.
+    /// Forgets topics whose last answer is so old that they cannot be in use: topics in use are asked for again at `age_max`.
     fn forget_unused(&mut self, age_max: Duration) {
         self.topics.retain(|_, known| known.answered.elapsed() < age_max.saturating_mul(2));
     }
@@ -174,7 +173,7 @@ impl KnownTopic {
     }
 }
 
-/// Who leads a partition.
+/// The leader of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lead {
     /// Id of the topic.
@@ -186,7 +185,7 @@ pub(crate) struct Lead {
 }
 
 impl Cluster {
-    /// A cluster of which nothing is known yet but where to ask.
+    /// A cluster of which nothing is known yet but the bootstrap addresses.
     pub(crate) fn new(config: ClientConfig) -> Self {
         Cluster {
             inner: Arc::new(Inner {
@@ -198,14 +197,14 @@ impl Cluster {
         }
     }
 
-    /// What the client was configured with.
+    /// The configuration of the client.
     pub(crate) fn config(&self) -> &ClientConfig {
         &self.inner.config
     }
 
-    /// A connection to any broker: one that is there, or the first that can be made. Of those that are there each has its
-    /// turn, since one that is cut off from the others goes on to answer what it last heard. The brokers of the configuration have
-    /// their turn as well, since such a one may name no other.
+    /// A connection to any broker: an open one, or else the first that can be made. The open ones take turns, since a broker that
+    /// is cut off from the others still answers with its old metadata. The bootstrap brokers take turns as well, since a broker
+    /// that is cut off may name no other.
     ///
     /// # Errors
     /// The first broker's, or the first one that another attempt may repair.
@@ -222,7 +221,7 @@ impl Cluster {
         if let Some(open) = by_turn.into_iter().find_map(|address| self.open_already(address)) {
             return Ok(open);
         }
-        // What the cluster names is more likely to be there.
+        // Brokers that the cluster names are more likely to be up.
         addresses[..named].rotate_left(turn.checked_rem(named).unwrap_or(0));
         let mut errors = Vec::new();
         for address in &addresses {
@@ -250,7 +249,7 @@ impl Cluster {
             self.refresh(&[], false).await?;
         }
         let address = self.inner.known.lock().nodes.get(&id).cloned();
-        // It may be starting again, or what it did is done by another by now: it is worth another attempt.
+        // It may be restarting, or another node may have its role by now: another attempt may succeed.
         let address = address.ok_or_else(|| Error::Connect {
             broker: format!("node {id}"),
             reason: "the cluster does not name it at present".to_owned(),
@@ -265,8 +264,8 @@ impl Cluster {
         if let Some(connection) = link.open.as_ref().filter(|connection| !connection.is_lost()) {
             return Ok(connection.clone());
         }
-        // Who has waited for another's attempt does not repeat it: one after the other they would wait for a broker that does
-        // not answer.
+        // A caller that has waited for another's attempt does not repeat it: one after the other they would wait for a broker
+        // that does not answer.
         if let Some((_, error)) = link.failed.as_ref().filter(|(at, _)| *at >= asked_at) {
             return Err(error.clone());
         }
@@ -282,40 +281,40 @@ impl Cluster {
         }
     }
 
-    /// A topic as it was last heard of.
+    /// A topic as it was last described, however old that is.
     pub(crate) fn remembered_topic(&self, name: &str) -> Option<Arc<Topic>> {
         self.inner.known.lock().topics.get(name).map(|known| known.topic.clone())
     }
 
-    /// A topic if it is known, and how well.
+    /// A topic if it is known, and how fresh that is.
     pub(crate) fn known_topic(&self, name: &str) -> Option<(Arc<Topic>, Freshness)> {
         let known = self.inner.known.lock();
         let known = known.topics.get(name)?;
         Some((known.topic.clone(), known.freshness(self.inner.config.metadata_max_age)))
     }
 
-    /// Who leads a partition, if that is known and nothing speaks against it; and whether its topic has to be asked for.
+    /// The leader of a partition, if known and not found to be out of date; true if the cluster has to be asked for its topic.
     pub(crate) fn lead(&self, key: &TopicPartition) -> (Option<Lead>, bool) {
         let known = self.inner.known.lock();
         let Some(known) = known.topics.get(&key.topic) else { return (None, true) };
         let freshness = known.freshness(self.inner.config.metadata_max_age);
-        let is_doubted = freshness == Freshness::Wrong || known.doubted.contains(&key.partition);
-        let lead = if is_doubted { None } else { known.topic.lead(key.partition) };
+        let is_invalidated = freshness == Freshness::Wrong || known.invalidated.contains(&key.partition);
+        let lead = if is_invalidated { None } else { known.topic.lead(key.partition) };
         (lead, lead.is_none() || freshness != Freshness::Fresh)
     }
 
-    /// Something that a broker said, or left unsaid, proves that what is known of a topic's leaders is out of date.
-    pub(crate) fn doubt_topic(&self, name: &str) {
+    /// Marks the leaders of a topic as out of date, after an answer, or none, that proves it.
+    pub(crate) fn invalidate_topic(&self, name: &str) {
         if let Some(known) = self.inner.known.lock().topics.get_mut(name) {
             known.at = None;
         }
     }
 
-    /// The same of one partition alone: nothing more goes to its leader before the topic was asked for, and the others
-    /// are not held up.
-    pub(crate) fn doubt_partition(&self, key: &TopicPartition) {
+    /// Marks the leader of one partition as out of date: nothing more is sent to it before the cluster was asked for the topic.
+    /// Other partitions are not held up.
+    pub(crate) fn invalidate_partition(&self, key: &TopicPartition) {
         if let Some(known) = self.inner.known.lock().topics.get_mut(&key.topic) {
-            known.doubted.insert(key.partition);
+            known.invalidated.insert(key.partition);
         }
     }
 
@@ -339,7 +338,7 @@ impl Cluster {
         Ok(self.find_lead(key).await?.node)
     }
 
-    /// Who leads a partition, as known or asked for now.
+    /// The leader of a partition with its epoch, as known or asked for now.
     pub(crate) async fn find_lead(&self, key: &TopicPartition) -> Result<Lead, Error> {
         if let (Some(lead), _) = self.lead(key) {
             return Ok(lead);
@@ -377,7 +376,7 @@ impl Cluster {
         self.ask(Some(names.iter().map(named).collect()), create).await
     }
 
-    /// The names of topics by their ids, asked for now; those that are not known yet, or no more, are left out.
+    /// The names of topics by their ids, asked for now. Topics that the broker does not know, yet or any more, are left out.
     pub(crate) async fn names(&self, ids: &BTreeSet<Uuid>) -> Result<Names, Error> {
         let by_id = |id: &Uuid| MetadataRequestTopic { topic_id: *id, name: None, ..Default::default() };
         let connection = self.any().await?;
@@ -432,7 +431,7 @@ impl Cluster {
         let answered = Instant::now();
         for topic in topics.iter().flatten() {
             let (name, topic, at) = (topic.name.clone(), topic.clone(), Some(answered));
-            let fresh = KnownTopic { topic, at, answered, doubted: BTreeSet::new() };
+            let fresh = KnownTopic { topic, at, answered, invalidated: BTreeSet::new() };
             known.topics.insert(name, fresh);
         }
         topics
@@ -443,7 +442,7 @@ impl Cluster {
         self.coordinator_of(GROUP_KEY, group).await
     }
 
-    /// A broker said that it is not the coordinator, or cannot be reached.
+    /// Forgets the coordinator of a group, after a broker said that it is not the coordinator, or could not be reached.
     pub(crate) fn forget_coordinator(&self, group: &str) {
         self.inner.known.lock().coordinators.remove(&(GROUP_KEY, group.into()));
     }
@@ -453,7 +452,7 @@ impl Cluster {
         self.coordinator_of(TRANSACTION_KEY, id).await
     }
 
-    /// The id of that node.
+    /// The id of the node that coordinates the transactions of a transactional id.
     pub(crate) async fn transaction_coordinator_id(&self, id: &str) -> Result<i32, Error> {
         self.coordinator_id_of(TRANSACTION_KEY, id).await
     }
@@ -504,13 +503,13 @@ impl Cluster {
         Ok(node)
     }
 
-    /// Calls the controller, or a broker that passes the request on to it. It is asked for each time: which node it is may
-    /// have changed, and brokers of a cluster with ZooKeeper refuse what is the controller's.
+    /// Calls the controller, or a broker that forwards the request to it. The controller is asked for each time: it may have
+    /// changed, and in a cluster with ZooKeeper other brokers refuse its requests.
     pub(crate) async fn call_controller<'q, R: Request<'q>>(&self, request: &R) -> Result<Reply<R>, Error> {
         self.controller().await?.call(request).await
     }
 
-    /// A connection to the controller, or to a broker that passes requests on to it.
+    /// A connection to the controller, or to a broker that forwards requests to it.
     pub(crate) async fn controller(&self) -> Result<Connection, Error> {
         self.refresh(&[], false).await?;
         let controller = self.inner.known.lock().controller;
@@ -561,8 +560,8 @@ impl Topic {
         })
     }
 
-    /// The same with each leader that was known by a newer epoch: the broker that answers may not have heard of it yet
-    /// (KIP-320). Without ids a topic that was made anew is not told from the one before.
+    /// The same with each leader that was known by a newer epoch: the broker that answers may not know of it yet (KIP-320).
+    /// Without topic ids, a topic that was deleted and created again looks like its predecessor.
     fn with_newer_leaders(self: Arc<Self>, before: &Topic) -> Arc<Topic> {
         let is_newer = |before: &Partition, found: &Partition| before.leader_epoch > found.leader_epoch;
         let mut pairs = before.partitions.iter().zip(&self.partitions);

@@ -1,4 +1,4 @@
-//! What all clients are configured with.
+//! The configuration that all clients share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::sasl::Sasl;
 use crate::tls::Tls;
 
-/// How clients connect and how long they try.
+/// Settings of a client: brokers, time-outs, retries and security.
 ///
 /// ```
 /// use mainstem_client::ClientConfig;
@@ -27,21 +27,21 @@ pub struct ClientConfig {
     pub bootstrap: Vec<String>,
     /// Names this client in the brokers' logs, metrics and quotas.
     pub client_id: String,
-    /// How long connecting to one broker may take.
+    /// The time limit for a connection to one broker.
     pub connect_timeout: Duration,
-    /// How long a broker may take to answer one request.
+    /// The time limit for the answer of a broker to one request.
     pub request_timeout: Duration,
-    /// How long an operation with its retries may take, unless it has a limit of its own.
+    /// The time limit for an operation with its retries, unless it has a limit of its own.
     pub operation_timeout: Duration,
     /// The first wait before a retry; it doubles up to `retry_backoff_max` (KIP-580).
     pub retry_backoff: Duration,
     /// The longest wait before a retry.
     pub retry_backoff_max: Duration,
-    /// After this time, what is known of topics is asked for again though nothing went wrong.
+    /// The age after which the metadata of a topic is asked for again, even if nothing went wrong.
     pub metadata_max_age: Duration,
-    /// How connections are encrypted, for listeners with SSL and SASL_SSL. None: they are not.
+    /// Encryption, for listeners with SSL and SASL_SSL. None: connections are not encrypted.
     pub tls: Option<Tls>,
-    /// Who the client is, for listeners with SASL_PLAINTEXT and SASL_SSL. None: it does not authenticate by SASL.
+    /// Mechanism and user, for listeners with SASL_PLAINTEXT and SASL_SSL. None: the client does not authenticate by SASL.
     pub sasl: Option<Arc<Sasl>>,
 }
 
@@ -92,9 +92,9 @@ impl ClientConfig {
         self
     }
 
-    /// The same with what Kafka's properties of clients say of security: `security.protocol`, `ssl.*`, `sasl.mechanism` and
-    /// `sasl.jaas.config`. `get` gives the value of a key, none if it is not set. Other keys are not asked for. Reads the
-    /// stores that the properties name.
+    /// The same with the security settings of Kafka's client properties: `security.protocol`, `ssl.*`, `sasl.mechanism` and
+    /// `sasl.jaas.config`. `get` returns the value of a key, none if it is not set. Other keys are not asked for. Reads the
+    /// key and trust stores that the properties name.
     ///
     /// ```
     /// # fn main() -> Result<(), mainstem_client::Error> {
@@ -114,7 +114,7 @@ impl ClientConfig {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] if they contradict each other, ask for what is not there, or name a store that cannot be used.
+    /// [`Error::Invalid`] if they contradict each other, ask for something unsupported, or name a store that cannot be used.
     pub fn security(mut self, get: &dyn Fn(&str) -> Option<String>) -> Result<ClientConfig, Error> {
         let protocol = get("security.protocol").unwrap_or_else(|| "PLAINTEXT".to_owned());
         let (has_tls, has_sasl) = match protocol.trim().to_ascii_uppercase().as_str() {

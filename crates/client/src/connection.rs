@@ -35,23 +35,23 @@ pub(crate) const RESPONSE_BYTES_MAX: usize = 256 << 20;
 const READ_STEP_BYTES: usize = 256 << 10;
 /// The share of a session's time after which it is renewed.
 const RENEWED_AT: f64 = 0.85;
-/// What ends a connection that nothing else has ended.
+/// The reason of a connection's end if there is no other.
 const CLOSED: &str = "it was closed";
 /// Requests that were waiting together are written together, up to about this many bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// What every connection of a client is made with.
+/// The options of every connection of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionOptions {
     /// Sent in each request's header.
     pub(crate) client_id: Arc<str>,
-    /// How long connecting may take.
+    /// The time limit for connecting.
     pub(crate) connect_timeout: Duration,
-    /// How long a broker may take to answer what does not wait by itself.
+    /// The time limit for the answer to a request that does not wait by itself.
     pub(crate) request_timeout: Duration,
-    /// How it is encrypted.
+    /// Its encryption; none if it is not encrypted.
     pub(crate) tls: Option<Tls>,
-    /// Who authenticates on it.
+    /// The mechanism and user that authenticate on it.
     pub(crate) sasl: Option<Arc<Sasl>>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Connection {
     shared: Arc<Shared>,
 }
 
-/// What a broker has.
+/// The versions and features of a broker.
 #[derive(Debug, Default)]
 struct Offers {
     versions: HashMap<i16, RangeInclusive<i16>>,
@@ -75,11 +75,11 @@ struct Offers {
 #[derive(Debug)]
 struct Shared {
     outgoing: mpsc::UnboundedSender<Outgoing>,
-    /// What was asked while the session is renewed, which is sent when it is; none in between.
+    /// Requests that were made while the session is renewed. They are sent after that; none if no renewal runs.
     held: Mutex<Option<Vec<Outgoing>>>,
     next_id: AtomicI32,
     in_flight: InFlight,
-    /// Why the connection ended.
+    /// The reason if the connection has ended.
     lost: Arc<Lost>,
 }
 
@@ -92,7 +92,7 @@ struct Outgoing {
     promise: Promise,
 }
 
-/// What becomes known of a request.
+/// The outcome that a request waits for.
 #[derive(Debug)]
 enum Promise {
     /// Its response.
@@ -107,9 +107,9 @@ struct Awaited {
     answer: oneshot::Sender<Bytes>,
     /// Name of the request.
     api: &'static str,
-    /// How long it may take.
+    /// The time limit for the response.
     limit: Duration,
-    /// When that is over.
+    /// The end of that time.
     until: Instant,
 }
 
@@ -182,21 +182,21 @@ impl Connection {
         self.offers.features.get(name).copied().unwrap_or(0)
     }
 
-    /// Whether the connection has ended, so that nothing more can be asked.
+    /// Returns true if the connection has ended, so that nothing more can be asked on it.
     pub(crate) fn is_lost(&self) -> bool {
-        self.give_up_if_overdue();
+        self.close_if_overdue();
         self.shared.lost.lock().is_some() || self.shared.outgoing.is_closed()
     }
 
-    /// Gives the connection up if its oldest response is overdue. Who waits for it does so too; but callers whose own time
-    /// is shorter have all gone by then, and the next ones would ask a broker that has been silent for long.
-    fn give_up_if_overdue(&self) {
+    /// Closes the connection if its oldest response is overdue. A caller that waits for it does so too, but callers with a shorter
+    /// time of their own may all be gone by then. Without this check the next callers would ask a silent broker.
+    fn close_if_overdue(&self) {
         let overdue = {
             let in_flight = self.shared.in_flight.lock();
             in_flight.front().filter(|oldest| oldest.until <= Instant::now()).map(|one| (one.api, one.limit))
         };
         if let Some((api, limit)) = overdue {
-            self.give_up(api, limit);
+            self.close_as_late(api, limit);
         }
     }
 
@@ -216,7 +216,7 @@ impl Connection {
         Ok(version)
     }
 
-    /// Whether the version of a request that first has `what`, or a newer one, is there.
+    /// Checks that the broker has the version of a request that first has `what`, or a newer one.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if not.
@@ -250,8 +250,8 @@ impl Connection {
         self.call_within(request, version, self.options.request_timeout).await
     }
 
-    /// Sends a request in a version and waits for its response for so long; after that the connection is given up, as
-    /// nothing behind a request that is not answered can be.
+    /// Sends a request in a version and waits for its response, at most for `limit`. After that it closes the connection, since
+    /// responses come in order and none can overtake the missing one.
     pub(crate) async fn call_within<'q, R: Request<'q>>(
         &self,
         request: &R,
@@ -277,10 +277,14 @@ impl Connection {
     }
 
     /// Sends a request that gets no response: a produce with acks=0. The order is that of [`Connection::ask`].
-    pub(crate) fn tell<'q, R: Request<'q>>(&self, request: &R, version: i16) -> Result<Told, Error> {
+    pub(crate) fn send_unanswered<'q, R: Request<'q>>(
+        &self,
+        request: &R,
+        version: i16,
+    ) -> Result<PendingWrite, Error> {
         let (written, is_written) = oneshot::channel();
         self.send(request, version, Promise::Written(written))?;
-        Ok(Told { connection: self.clone(), api: R::KEY.name(), is_written })
+        Ok(PendingWrite { connection: self.clone(), api: R::KEY.name(), is_written })
     }
 
     fn send<'q, R: Request<'q>>(&self, request: &R, version: i16, promise: Promise) -> Result<i32, Error> {
@@ -300,8 +304,8 @@ impl Connection {
         frame::write_request(&mut bytes, &header, request).map_err(|error| {
             let reason = format!("{api} in version {version}: {error}");
             match error.kind {
-                // No broker could be told.
-                Unencodable::Length(_) => Error::Invalid(format!("a request has no room for it: {reason}")),
+                // No other broker could be asked for it either.
+                Unencodable::Length(_) => Error::Invalid(format!("a request cannot hold it: {reason}")),
                 _ => Error::Unsupported { broker: self.broker.to_string(), reason },
             }
         })?;
@@ -319,8 +323,8 @@ impl Connection {
         WeakConnection { broker, options, offers, shared: Arc::downgrade(&self.shared) }
     }
 
-    /// Authenticates again. What is asked meanwhile waits: a broker ends a connection on which something else comes between
-    /// the messages of an exchange.
+    /// Authenticates again. Requests that are made meanwhile wait: a broker closes a connection on which another request
+    /// comes between the messages of an exchange.
     async fn renew(&self, sasl: &Sasl) -> Option<Duration> {
         *self.shared.held.lock() = Some(Vec::new());
         let renewed = sasl.authenticate(self).await;
@@ -328,7 +332,7 @@ impl Connection {
             self.shared.lost.lock().get_or_insert(End::Refused(error.clone()));
         }
         let mut held = self.shared.held.lock();
-        // Nothing more is asked in a session that was not renewed: the requests fail with the reason.
+        // Nothing is asked in a session that was not renewed: the requests fail with the reason.
         for outgoing in held.take().into_iter().flatten().filter(|_| renewed.is_ok()) {
             // If the connection is lost meanwhile, the request fails with that.
             let _ = self.shared.outgoing.send(outgoing);
@@ -336,14 +340,14 @@ impl Connection {
         renewed.ok().flatten()
     }
 
-    /// Gives the connection up: nothing behind what took too long can be. The error that says so.
-    fn give_up(&self, api: &'static str, after: Duration) -> Error {
+    /// Closes the connection, since no later response can overtake the one that took too long. Returns that error.
+    fn close_as_late(&self, api: &'static str, after: Duration) -> Error {
         let late = Error::RequestTimedOut { broker: self.broker.to_string(), api, after };
         self.shared.lost.lock().get_or_insert(End::Late(late.clone()));
         late
     }
 
-    /// Why a request has no answer.
+    /// The error of a request that gets no answer.
     fn why_lost(&self, api: &'static str) -> Error {
         let broker = self.broker.to_string();
         match self.shared.lost.lock().clone() {
@@ -381,7 +385,7 @@ async fn renew(connection: WeakConnection, sasl: Arc<Sasl>, lasts: Duration) {
     }
 }
 
-/// Whether a request is one of those by which a connection is authenticated.
+/// Returns true for the requests by which a connection is authenticated.
 fn authenticates(api: ApiKey) -> bool {
     matches!(api, ApiKey::SaslHandshake | ApiKey::SaslAuthenticate)
 }
@@ -398,13 +402,13 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// The response to a request of kind `R`, as which it was asked; when it is overdue, the connection is given up.
+    /// The response to the request, which was of kind `R`. If it is overdue, the connection is closed.
     pub(crate) async fn reply<'q, R: Request<'q>>(self) -> Result<Reply<R>, Error> {
         let connection = &self.connection;
         let frame = match tokio::time::timeout_at(self.until, self.answered).await {
             Ok(Ok(frame)) => frame,
             Ok(Err(_)) => return Err(connection.why_lost(R::KEY.name())),
-            Err(_) => return Err(connection.give_up(R::KEY.name(), self.limit)),
+            Err(_) => return Err(connection.close_as_late(R::KEY.name(), self.limit)),
         };
         Reply::open(frame, self.version, self.correlation_id, &connection.broker)
     }
@@ -412,25 +416,25 @@ impl Pending {
 
 /// A request without a response, on its way to the socket.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct PendingWrite {
     connection: Connection,
     api: &'static str,
     is_written: oneshot::Receiver<()>,
 }
 
-impl Told {
-    /// Waits until the kernel has all of it; after `limit` the connection is given up.
+impl PendingWrite {
+    /// Waits until the kernel has all of it; after `limit` the connection is closed.
     pub(crate) async fn written(self, limit: Duration) -> Result<(), Error> {
         match tokio::time::timeout(limit, self.is_written).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(self.connection.why_lost(self.api)),
-            Err(_) => Err(self.connection.give_up(self.api, limit)),
+            Err(_) => Err(self.connection.close_as_late(self.api, limit)),
         }
     }
 }
 
-/// The version of ApiVersions to ask for when a broker lacks the first one: it answers with version 0, in which it names
-/// its newest (KIP-511), or nothing if it is older than that.
+/// The version of ApiVersions to ask for when a broker lacks the first one. Such a broker answers with version 0, in which it
+/// names its newest (KIP-511), or nothing if it is older than that.
 fn newest_api_versions(refusal: &Reply<ApiVersionsRequest<'_>>) -> Result<i16, Error> {
     let response = refusal.read()?;
     let own = response.api_keys.iter().find(|api| api.api_key == ApiKey::ApiVersions as i16);
@@ -454,7 +458,7 @@ fn run(
     let unanswered = Unanswered(in_flight.clone());
     tokio::spawn(async move {
         tokio::select! {
-            // Without the reader nothing resolves what is in flight, and without the writer nothing is asked any more.
+            // Without the reader nothing resolves requests in flight, and without the writer none is sent any more.
             end = read(reading, &broker, &unanswered.0) => note(end),
             () = write(writing, requests, &unanswered.0) => note(End::Lost(CLOSED.to_owned())),
         }
@@ -462,7 +466,7 @@ fn run(
     Shared { outgoing, held: Mutex::default(), next_id: AtomicI32::new(0), in_flight, lost }
 }
 
-/// Lets those who wait know, when the task that reads ends, with its runtime too.
+/// Drops the promises in flight, so that their callers wake, when the reading task ends, even with its runtime.
 struct Unanswered(InFlight);
 
 impl Drop for Unanswered {
@@ -477,14 +481,14 @@ async fn write(
     mut requests: mpsc::UnboundedReceiver<Outgoing>,
     in_flight: &InFlight,
 ) {
-    let (mut bytes, mut told) = (Vec::new(), Vec::new());
+    let (mut bytes, mut sent) = (Vec::new(), Vec::new());
     while let Some(first) = requests.recv().await {
         let mut next = Some(first);
         bytes.clear();
         while let Some(request) = next {
             match request.promise {
                 Promise::Answer(answer) => in_flight.lock().push_back(answer),
-                Promise::Written(written) => told.push(written),
+                Promise::Written(written) => sent.push(written),
             }
             match bytes.is_empty() {
                 true => bytes = request.bytes,
@@ -493,36 +497,36 @@ async fn write(
             next = if bytes.len() < WRITE_BYTES { requests.try_recv().ok() } else { None };
         }
         if socket.write_all(&bytes).await.is_err() || socket.flush().await.is_err() {
-            // The reader sees why.
+            // The reader finds the reason.
             return std::future::pending().await;
         }
-        // Who told may have given up.
-        for written in told.drain(..) {
+        // The caller may have stopped waiting.
+        for written in sent.drain(..) {
             let _ = written.send(());
         }
     }
 }
 
-/// Why nothing more comes from a broker.
+/// The reason why nothing more comes from a broker.
 #[derive(Debug, Clone)]
 enum End {
     Lost(String),
-    /// What comes is no response: another connection would bring the same.
+    /// The bytes are no response: another connection would bring the same.
     NoFrame(String),
-    /// It was given up, as a request took too long.
+    /// It was closed, as a request took too long.
     Late(Error),
-    /// The broker refused who the client is, or its session was not renewed.
+    /// The broker refused the client's credentials, or its session was not renewed.
     Refused(Error),
 }
 
-/// Reads responses until the connection fails; why it did.
+/// Reads responses until the connection fails, and returns the reason.
 async fn read(mut socket: impl AsyncRead + Unpin, broker: &str, in_flight: &InFlight) -> End {
     let mut buffer = BytesMut::new();
     loop {
         loop {
             match take_frame(&mut buffer) {
                 Ok(Some(frame)) => match in_flight.lock().pop_front() {
-                    // Who asked may have given up.
+                    // The caller may have stopped waiting.
                     Some(awaited) => drop(awaited.answer.send(frame)),
                     None => return End::Lost("it sent a response that was not asked for".to_owned()),
                 },

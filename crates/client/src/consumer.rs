@@ -1,7 +1,7 @@
-//! The consumer: batches out of partitions that are named.
+//! The consumer: batches out of partitions that the caller names.
 //!
-//! `fetcher.rs` asks brokers for what `assignment.rs` (pure) wants, in sessions (`session.rs`, pure); what arrives waits
-//! as chunks (`chunk.rs`) until it is taken batch by batch (`batch.rs`).
+//! `fetcher.rs` asks brokers for the partitions that `assignment.rs` (pure) wants, in sessions (`session.rs`, pure). Answers
+//! wait as chunks (`chunk.rs`) until they are taken batch by batch (`batch.rs`).
 
 mod assignment;
 mod batch;
@@ -38,10 +38,10 @@ use crate::offsets::list_offsets;
 use crate::retry::retrying;
 use crate::topic_partition::TopicPartition;
 
-/// Reads partitions that are assigned by hand, batch by batch, ahead of who takes them.
+/// Reads partitions that are assigned by hand, batch by batch. It reads ahead of the caller.
 ///
-/// Records are borrowed from the bytes that arrived. Where to go on is the caller's to keep, as offsets; groups are not
-/// part of it.
+/// Records are borrowed from the bytes that arrived. The caller keeps the offsets at which it continues later; groups are
+/// not part of it.
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, Position, TopicPartition};
@@ -71,15 +71,15 @@ pub struct Consumer {
     fetcher: Option<JoinHandle<()>>,
 }
 
-/// What the consumer and its fetcher share.
+/// The state that the consumer and its fetcher share.
 #[derive(Debug)]
 struct Shared {
     config: ConsumerConfig,
     cluster: Cluster,
     state: Mutex<State>,
-    /// The fetcher has something new to ask for, or has to end.
+    /// Wakes the fetcher: it has something new to ask for, or has to end.
     work: Notify,
-    /// There may be something to take.
+    /// Wakes the caller: there may be something to take.
     arrived: Notify,
 }
 
@@ -101,7 +101,7 @@ struct Shared {
 pub struct Positions(Arc<Shared>);
 
 impl Positions {
-    /// The offset to go on at, of each partition that is read and whose offset is known; see [`Consumer::position`].
+    /// The offset to continue at, of each partition that is read and whose offset is known; see [`Consumer::position`].
     pub fn known(&self) -> BTreeMap<TopicPartition, i64> {
         let state = self.0.state.lock();
         let known = |key: &TopicPartition| Some((key.clone(), state.assignment.position(key).ok()??));
@@ -128,7 +128,7 @@ impl Positions {
 struct State {
     assignment: Assignment,
     is_closed: bool,
-    /// The fetcher has ended, for this reason.
+    /// The reason if the fetcher has ended.
     ended: Option<Error>,
 }
 
@@ -153,7 +153,7 @@ impl Consumer {
         Ok(Consumer { shared, scratch: Scratch::default(), fetcher: Some(fetcher) })
     }
 
-    /// Reads these partitions and no others. Those that were read before go on where they are, whatever position is
+    /// Reads these partitions and no others. Partitions that were read before keep their position, whatever position is
     /// given; [`Consumer::seek`] moves them.
     pub fn assign(&mut self, partitions: impl IntoIterator<Item = (TopicPartition, Position)>) {
         self.begin(partitions.into_iter().map(|(key, position)| (key, position.into())));
@@ -169,16 +169,16 @@ impl Consumer {
     /// Waits until there is one. A future of this that is dropped takes nothing.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if a batch cannot be read, or why a broker refuses a partition or cannot be asked for it, behind
-    /// all that has arrived of it; that partition is not read any more until a [`Consumer::seek`], the others are. What may
-    /// succeed later is tried again without a word.
+    /// [`Error::Damaged`] if a batch cannot be read, or why a broker refuses a partition or cannot be asked for it, after all
+    /// records that have arrived of it. That partition is not read any more until a [`Consumer::seek`], the others are. Failures
+    /// that may pass are retried silently.
     pub async fn next(&mut self) -> Result<FetchedBatch, Error> {
         loop {
             let (taken, ended) = {
                 let mut state = self.shared.state.lock();
                 (state.assignment.take(), state.ended.clone())
             };
-            if taken.has_room {
+            if taken.has_freed_memory {
                 self.shared.work.notify_one();
             }
             match taken.batch {
@@ -196,12 +196,12 @@ impl Consumer {
         }
     }
 
-    /// Verifies and decompresses a batch while the fetcher goes on.
+    /// Verifies and decompresses a batch while the fetcher continues.
     fn open(&mut self, unopened: Unopened) -> Option<Result<FetchedBatch, Error>> {
         let outcome = unopened.open(&self.shared.config, &mut self.scratch);
         let opened = self.shared.state.lock().assignment.opened(unopened, outcome);
         if let Some(Err(_)) = opened {
-            // What else had arrived of the partition is forgotten, which makes room for the others.
+            // The other chunks of the partition are dropped, which frees memory for other partitions.
             self.shared.work.notify_one();
         }
         opened
@@ -212,7 +212,7 @@ impl Consumer {
         RecordStream::new(self)
     }
 
-    /// Goes on elsewhere in a partition; what was read ahead is forgotten.
+    /// Continues at another position in a partition; batches that were read ahead are dropped.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the partition is not assigned.
@@ -220,7 +220,7 @@ impl Consumer {
         self.change(|assignment| assignment.seek(partition, position))
     }
 
-    /// Takes nothing from a partition until [`Consumer::resume`]; what was read ahead is forgotten.
+    /// Takes nothing from a partition until [`Consumer::resume`]; batches that were read ahead are dropped.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the partition is not assigned.
@@ -228,7 +228,7 @@ impl Consumer {
         self.change(|assignment| assignment.set_paused(partition, true))
     }
 
-    /// Goes on with a partition after [`Consumer::pause`].
+    /// Continues with a partition after [`Consumer::pause`].
     ///
     /// # Errors
     /// [`Error::Invalid`] if the partition is not assigned.
@@ -236,7 +236,7 @@ impl Consumer {
         self.change(|assignment| assignment.set_paused(partition, false))
     }
 
-    /// Takes nothing from a partition until [`Consumer::release`], and keeps what was read ahead: at most twice
+    /// Takes nothing from a partition until [`Consumer::release`], and keeps batches that were read ahead: at most twice
     /// [`ConsumerConfig::partition_bytes_max`], which do not count towards [`ConsumerConfig::prefetch_bytes`].
     ///
     /// ```
@@ -260,7 +260,7 @@ impl Consumer {
         self.change(|assignment| assignment.set_held(partition, true))
     }
 
-    /// Goes on with a partition after [`Consumer::hold`], with what was read ahead.
+    /// Continues with a partition after [`Consumer::hold`], with the batches that were read ahead.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the partition is not assigned.
@@ -279,7 +279,7 @@ impl Consumer {
         self.positions().assignment()
     }
 
-    /// The offset behind the last batch that was taken: where to go on later. None until a position other than an offset
+    /// The offset after the last batch that was taken, at which to continue later. None until a position other than an offset
     /// was found.
     ///
     /// # Errors
@@ -306,7 +306,7 @@ impl Consumer {
         Positions(self.shared.clone())
     }
 
-    /// How many offsets there are between the position and the end of the partition, as of its last answer; with
+    /// The number of offsets between the position and the end of the partition, as of its last answer. With
     /// [`Isolation::ReadCommitted`] the end is the first open transaction. None until there is an answer.
     ///
     /// # Errors
@@ -328,7 +328,7 @@ impl Consumer {
 
     /// The offsets of positions in partitions, assigned or not; [`Position::Offset`] is its own answer.
     ///
-    /// A [`Position::Time`] behind all records has none.
+    /// A [`Position::Time`] after all records has none.
     ///
     /// # Errors
     /// [`Error::TimedOut`] after [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout), or why the
@@ -344,7 +344,7 @@ impl Consumer {
         Ok(found)
     }
 
-    /// Ends reading, and returns when nothing is under way any more.
+    /// Ends reading, and returns when no request is under way any more.
     pub async fn close(mut self) {
         self.end();
         if let Some(fetcher) = self.fetcher.take() {

@@ -1,4 +1,4 @@
-//! OffsetForLeaderEpoch (23): where the epochs of leaders end (KIP-320).
+//! OffsetForLeaderEpoch (23): the end offsets of leader epochs (KIP-320).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,32 +13,36 @@ use crate::error::Error;
 use crate::offsets::left_out;
 use crate::topic_partition::TopicPartition;
 
-/// What a leader says of partitions, each with its own outcome.
+/// A leader's answer for partitions, each with its own outcome.
 type EpochEnds = BTreeMap<TopicPartition, Result<FetchPosition, Error>>;
 
-/// Of each partition the newest epoch that is not newer than the one in question, and the offset behind its last record;
-/// both -1 where there is none. Asks one leader, once; what it leads is doubted where that may repair an error.
+/// For each partition, the newest epoch that is not newer than the one in question, and the offset after its last record; both
+/// -1 if there is none. Asks one leader, once. If an error may pass, its partition's metadata is marked as out of date.
 pub(crate) async fn epoch_ends(
     cluster: &Cluster,
     leader: i32,
-    doubts: Vec<EpochValidation>,
+    validations: Vec<EpochValidation>,
 ) -> Vec<(EpochValidation, Result<FetchPosition, Error>)> {
-    let mut ends = ask_leader(cluster, leader, &doubts).await;
-    let end = |doubt: EpochValidation| {
+    let mut ends = ask_leader(cluster, leader, &validations).await;
+    let end = |validation: EpochValidation| {
         let end = match &mut ends {
-            Ok(ends) => ends.remove(&doubt.key).unwrap_or_else(|| Err(left_out(&doubt.key))),
+            Ok(ends) => ends.remove(&validation.key).unwrap_or_else(|| Err(left_out(&validation.key))),
             Err(error) => Err(error.clone()),
         };
         if end.as_ref().is_err_and(Error::is_retriable) {
-            cluster.doubt_partition(&doubt.key);
+            cluster.invalidate_partition(&validation.key);
         }
-        (doubt, end)
+        (validation, end)
     };
-    doubts.into_iter().map(end).collect()
+    validations.into_iter().map(end).collect()
 }
 
-async fn ask_leader(cluster: &Cluster, leader: i32, doubts: &[EpochValidation]) -> Result<EpochEnds, Error> {
-    let reply = cluster.node(leader).await?.call(&request(doubts)).await?;
+async fn ask_leader(
+    cluster: &Cluster,
+    leader: i32,
+    validations: &[EpochValidation],
+) -> Result<EpochEnds, Error> {
+    let reply = cluster.node(leader).await?.call(&request(validations)).await?;
     let response = reply.read()?;
     let mut ends = EpochEnds::new();
     for topic in &response.topics {
@@ -55,17 +59,17 @@ async fn ask_leader(cluster: &Cluster, leader: i32, doubts: &[EpochValidation]) 
     Ok(ends)
 }
 
-fn request(doubts: &[EpochValidation]) -> OffsetForLeaderEpochRequest<'static> {
+fn request(validations: &[EpochValidation]) -> OffsetForLeaderEpochRequest<'static> {
     let mut topics: BTreeMap<&str, OffsetForLeaderTopic<'static>> = BTreeMap::new();
-    for doubt in doubts {
-        let topic = topics.entry(&doubt.key.topic).or_insert_with(|| OffsetForLeaderTopic {
-            topic: Cow::Owned(doubt.key.topic.to_string()),
+    for validation in validations {
+        let topic = topics.entry(&validation.key.topic).or_insert_with(|| OffsetForLeaderTopic {
+            topic: Cow::Owned(validation.key.topic.to_string()),
             ..Default::default()
         });
         topic.partitions.push(OffsetForLeaderPartition {
-            partition: doubt.key.partition,
-            current_leader_epoch: doubt.leader_epoch,
-            leader_epoch: doubt.epoch,
+            partition: validation.key.partition,
+            current_leader_epoch: validation.leader_epoch,
+            leader_epoch: validation.epoch,
             ..Default::default()
         });
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, and what that means for the caller.
+//! Errors of the client, and what a caller can do about them.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub enum Error {
         code: ErrorCode,
         /// The broker's words if it has any, or what the code means.
         message: String,
-        /// What was asked for.
+        /// The operation that failed.
         what: String,
         /// Address of the broker that answered.
         broker: String,
@@ -50,7 +50,7 @@ pub enum Error {
         /// The operating system's reason.
         reason: String,
     },
-    /// The broker could not be authenticated: it does not know the credentials, or what it says is no answer. (A broker
+    /// The broker could not be authenticated: it does not know the credentials, or its answer makes no sense. (A broker
     /// that refuses the client's credentials does so by [`Error::Broker`].)
     #[error("cannot authenticate by {} at {}: {}", Sentence(what), OneLine(broker), Sentence(reason))]
     NotAuthenticated {
@@ -58,7 +58,7 @@ pub enum Error {
         broker: String,
         /// Mechanism and user.
         what: String,
-        /// What is wrong, and what to do.
+        /// The cause, and what to do.
         reason: String,
     },
     /// A connection ended before the answer to a request; whether the request was executed is not known.
@@ -68,7 +68,7 @@ pub enum Error {
         broker: String,
         /// Name of the request.
         api: &'static str,
-        /// What ended it.
+        /// The reason for its end.
         reason: String,
     },
     /// A broker took longer than the time-out of requests.
@@ -81,15 +81,15 @@ pub enum Error {
         /// The time that it had.
         after: Duration,
     },
-    /// An operation, with all of its retries, took longer than it may. What it was to do may have been done all the same: a
-    /// record that is sent again may be written twice.
+    /// An operation, with all of its retries, took longer than its limit. It may have been carried out all the same: a record
+    /// that is sent again may be written twice.
     #[error("{} was not done within {after:?}{}", Sentence(what), last.as_ref().map(|last| format!("; last: {last}")).unwrap_or_default())]
     TimedOut {
         /// The operation.
         what: String,
         /// The time that it had.
         after: Duration,
-        /// Why the last attempt failed, if one did.
+        /// The error of the last attempt, if one failed.
         last: Option<Box<Error>>,
     },
     /// Broker and client have no version of a request in common, or a field that is needed is not in it.
@@ -97,7 +97,7 @@ pub enum Error {
     Unsupported {
         /// Address of the broker.
         broker: String,
-        /// What is missing.
+        /// The request, version or field that is missing.
         reason: String,
     },
     /// A broker's bytes are not what the protocol says.
@@ -107,63 +107,62 @@ pub enum Error {
         broker: String,
         /// Name of the request.
         api: &'static str,
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: String,
     },
-    /// Records are not what the format says, or have changed since they were written.
+    /// Records do not match the format, or have changed since they were written.
     #[error("{partition} cannot be read from offset {offset} on: {}; seek {} to go on", Sentence(reason), next_offset.map_or("behind that".to_owned(), |next| format!("to offset {next}")))]
     Damaged {
         /// The partition.
         partition: TopicPartition,
-        /// Where the records begin.
+        /// The offset at which the records begin.
         offset: i64,
-        /// Where to go on behind them: where the next batch begins, or where this one ends by its own account if no other
-        /// came with it. None if what came is not even a batch.
+        /// The offset at which to continue: that of the next batch, or the end that this batch names if no other came with it.
+        /// None if the bytes are not even a batch.
         next_offset: Option<i64>,
-        /// What is wrong with them.
+        /// The mistake in them.
         reason: String,
     },
-    /// The offset to read is not there any more, or not yet.
+    /// The offset to read does not exist, any more or yet.
     #[error("cannot read {partition} at offset {offset}: it is not there any more, or not yet ({}, from {}); seek to go on", ErrorCode::OFFSET_OUT_OF_RANGE.name(), OneLine(broker))]
     OutOfRange {
         /// The partition.
         partition: TopicPartition,
-        /// Where reading was.
+        /// The offset that was to be read.
         offset: i64,
         /// Address of its leader.
         broker: String,
     },
-    /// The topic was deleted and created anew while it was read: its offsets have nothing to do with those that were read.
+    /// The topic was deleted and created again while it was read: offsets that were read say nothing about the new one.
     #[error(
-        "{partition}, which was read up to offset {offset}, was deleted with its topic, and created anew; seek to go on"
+        "{partition}, which was read up to offset {offset}, was deleted with its topic, and created again; seek to continue"
     )]
     TopicRecreated {
         /// The partition.
         partition: TopicPartition,
-        /// Where reading was.
+        /// The offset up to which it was read.
         offset: i64,
     },
-    /// Records that were read are not there any more, since the partition's leader is another one: it did not have them
-    /// when it was elected (KIP-320).
+    /// Records that were read are gone, since the partition's new leader did not have them when it was elected (KIP-320).
     #[error("records of {partition} before offset {offset}, which were read, are not those of its leader any more{}; seek to go on", diverges_at.map(|at| format!(" from offset {at} on")).unwrap_or_default())]
     Truncated {
         /// The partition.
         partition: TopicPartition,
-        /// Where reading was.
+        /// The offset up to which it was read.
         offset: i64,
-        /// The first offset with another record, where the leader can tell.
+        /// The first offset with another record, if the leader can tell.
         diverges_at: Option<i64>,
     },
-    /// Something of a transaction has failed for good, so that it can only be aborted.
+    /// A part of a transaction has failed for good, so that it can only be aborted.
     #[error("the transaction has to be aborted: {reason}")]
     TransactionFailed {
-        /// What has failed.
+        /// The failure.
         reason: Box<Error>,
     },
-    /// The transactions of a producer can neither go on nor be aborted: close it and make a new one.
+    /// The transactions of a producer can neither continue nor be aborted: close it and make a new one.
     #[error("the producer can go on no more: {reason}")]
     ProducerFailed {
-        /// What has failed.
+        /// The failure.
         reason: Box<Error>,
     },
     /// A record was not sent, as its transaction was aborted.
@@ -181,10 +180,10 @@ pub enum Error {
     /// The arguments or the configuration make no sense.
     #[error("{}", Sentence(.0))]
     Invalid(String),
-    /// Offsets were not committed, as a partition of them is not this member's, or was given up while that was tried: another
-    /// member may have committed further by now, and would be taken back.
+    /// Offsets were not committed, as one of their partitions is not this member's, or was revoked meanwhile. Another member may
+    /// have committed later offsets by now, and this commit would take it back.
     #[error(
-        "the offsets of group {} were not committed: {partition} is not this member's, or was given up meanwhile; its member goes on from what was committed before",
+        "the offsets of group {} were not committed: {partition} is not this member's, or was revoked meanwhile; its new owner continues from the last committed offset",
         OneLine(group)
     )]
     CommitFailed {
@@ -203,7 +202,7 @@ pub enum Error {
         /// Name of the group.
         group: String,
     },
-    /// What another member of a group has sent is not what the protocol says.
+    /// Bytes of another member of a group do not match the protocol.
     #[error(
         "the {what} of group {} is not what the protocol says: {}; all members have to speak it",
         OneLine(group),
@@ -212,17 +211,17 @@ pub enum Error {
     MalformedByMember {
         /// Name of the group.
         group: String,
-        /// What was sent.
+        /// The part of the protocol that was sent.
         what: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: String,
     },
-    /// A task of the client has panicked, which is a fault of the client. What waits for that task fails so.
+    /// A task of the client has panicked, which is a fault of the client. Calls that wait for that task fail with this.
     #[error(
         "{what} has panicked, which is a fault of this client: close it, make a new one, and report what the panic said"
     )]
     Panicked {
-        /// What the task is for.
+        /// The task.
         what: String,
     },
     /// The producer, consumer or admin was closed.
@@ -230,7 +229,7 @@ pub enum Error {
     Closed,
 }
 
-/// What a caller can do about an error.
+/// The choice that a caller has after an error.
 ///
 /// ```
 /// use mainstem_client::{Error, ErrorClass};
@@ -248,16 +247,16 @@ pub enum Error {
 pub enum ErrorClass {
     /// The same request may succeed later; the client itself retries until its time-outs.
     Retriable,
-    /// The running transaction has to be aborted; then the producer can go on.
+    /// The running transaction has to be aborted; then the producer can continue.
     Abortable,
-    /// The producer or consumer cannot go on: make a new one, or repair the cause.
+    /// The producer or consumer cannot continue: make a new one, or repair the cause.
     Fatal,
     /// This request failed and would fail again; others may succeed.
     Permanent,
 }
 
 impl Error {
-    /// Why a task is being dropped: it has panicked, or else its runtime or its owner has ended it.
+    /// The error for callers of a task that is being dropped: it has panicked, or its runtime or its owner has ended it.
     pub(crate) fn of_ended_task(what: &str) -> Error {
         match std::thread::panicking() {
             true => Error::Panicked { what: what.to_owned() },
@@ -265,7 +264,7 @@ impl Error {
         }
     }
 
-    /// What a caller can do about it.
+    /// The choice that a caller has after this error.
     pub fn class(&self) -> ErrorClass {
         match self {
             Error::Broker { code, .. } => class_of(*code),
@@ -283,12 +282,12 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later.
+    /// Returns true if the same request may succeed later.
     pub fn is_retriable(&self) -> bool {
         self.class() == ErrorClass::Retriable
     }
 
-    /// Whether a task that asks again and again would be told the same. What a broker calls unknown may pass.
+    /// Returns true if another attempt would fail alike. An UNKNOWN_SERVER_ERROR may pass.
     pub(crate) fn would_repeat(&self) -> bool {
         !self.is_retriable() && self.code() != Some(ErrorCode::UNKNOWN_SERVER_ERROR)
     }
@@ -343,8 +342,8 @@ fn class_of(code: ErrorCode) -> ErrorClass {
         | ErrorCode::FENCED_INSTANCE_ID
         | ErrorCode::SASL_AUTHENTICATION_FAILED => ErrorClass::Fatal,
         ErrorCode::TRANSACTION_ABORTABLE | ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER => ErrorClass::Abortable,
-        // Kafka calls them final, as its consumer has to poll before it goes on; here the member does so by itself, and
-        // has its new epoch with the next heartbeat (KIP-848).
+        // Kafka calls them final, as its consumer has to poll before it continues. Here the member does so by itself, and has its
+        // new epoch with the next heartbeat (KIP-848).
         ErrorCode::REBALANCE_IN_PROGRESS | ErrorCode::STALE_MEMBER_EPOCH => ErrorClass::Retriable,
         // The coordinator still ends the transaction before.
         ErrorCode::CONCURRENT_TRANSACTIONS => ErrorClass::Retriable,
@@ -370,7 +369,7 @@ mod tests {
         }
     }
 
-    /// Whether the broker says so or the client has found out before.
+    /// The class is the same if the broker refuses the version, and if the client finds that out before it asks.
     #[test]
     fn what_is_not_served_is_of_one_class() {
         let found_out = Error::Unsupported { broker: "b:9092".into(), reason: "ListGroups".into() };

@@ -1,8 +1,8 @@
-//! The consumer of a group: partitions that the group gives it, offsets that the group keeps.
+//! The consumer of a group: the group assigns its partitions and keeps its offsets.
 //!
-//! In a classic group `member.rs` keeps it in the group, and `assignor.rs` (pure) assigns where it leads; in one of the
-//! consumer protocol `consumer_member.rs` does what `membership.rs` (pure) decides. Both hand over what changes
-//! (`handover.rs`).
+//! In a classic group `member.rs` keeps it in the group, and `assignor.rs` (pure) assigns partitions if it leads the group.
+//! With the consumer protocol `consumer_member.rs` carries out the decisions of `membership.rs` (pure). Both hand over
+//! changes of the assignment (`handover.rs`).
 
 mod assignor;
 mod calls;
@@ -82,18 +82,18 @@ pub struct GroupOffsets {
 }
 
 impl GroupOffsets {
-    /// Commits where to go on in partitions that this member has, and waits until it is done, also through rebalances in which
-    /// it keeps them. For those of a group without members there is [`Admin::set_group_offsets`](crate::Admin::set_group_offsets).
+    /// Commits offsets of partitions that this member has, and waits until that is done, also through rebalances in which it keeps
+    /// them. Offsets of a group without members are set by [`Admin::set_group_offsets`](crate::Admin::set_group_offsets).
     ///
     /// # Errors
     /// [`Error::TimedOut`] after [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout),
-    /// [`Error::CommitFailed`] if a partition is not this member's or is given up before it is done, or why the group
+    /// [`Error::CommitFailed`] if a partition is not this member's or is revoked before the commit is done, or why the group
     /// refuses: a member that is not in its generation any more commits nothing.
     pub async fn commit(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Result<(), Error> {
         self.commit_done(self.done(offsets), Absent::Awaited).await.map(drop)
     }
 
-    /// Commits where to go on with what is to be kept beside the offsets; otherwise as [`GroupOffsets::commit`].
+    /// Commits offsets with the metadata to be kept beside them; otherwise as [`GroupOffsets::commit`].
     ///
     /// ```
     /// use mainstem_client::{
@@ -124,7 +124,7 @@ impl GroupOffsets {
     /// ```
     ///
     /// # Errors
-    /// As [`GroupOffsets::commit`], and OFFSET_METADATA_TOO_LARGE where the brokers allow less.
+    /// As [`GroupOffsets::commit`], and OFFSET_METADATA_TOO_LARGE if the brokers allow less.
     pub async fn commit_with_metadata(
         &self,
         offsets: &BTreeMap<TopicPartition, CommittedOffset>,
@@ -132,10 +132,10 @@ impl GroupOffsets {
         self.commit_done(self.done_with(offsets), Absent::Awaited).await.map(drop)
     }
 
-    /// The same, but nothing is waited for that is not there: returns the partitions whose topic was deleted meanwhile, or is
-    /// another one of the same name than that of [`CommittedOffset::topic_id`]. Of these nothing is committed; of the others all is.
-    /// Where the coordinator takes no ids of topics (OffsetCommit before version 10), a topic that is created anew between a look
-    /// at the metadata and the commit is taken for the one before it.
+    /// The same, but without waiting for a topic that does not exist. Returns the partitions whose topic was deleted meanwhile, or
+    /// has another id than [`CommittedOffset::topic_id`]. Their offsets are not committed; all others are. If the coordinator takes
+    /// no topic ids (OffsetCommit before version 10), a topic that is created again between the look at the metadata and the commit
+    /// is taken for its predecessor.
     ///
     /// ```
     /// use mainstem_client::{ClientConfig, CommittedOffset, ConsumerConfig, GroupConfig, GroupConsumer, Position};
@@ -173,26 +173,26 @@ impl GroupOffsets {
         Ok(missing.into_keys().collect())
     }
 
-    /// The same in the background, of what is held now: a partition that is given up before the task runs, and comes back,
-    /// is not meant.
+    /// The same in the background, for the partitions as they are held now. A partition that is revoked before the task runs,
+    /// and is assigned again, is left out.
     fn start(&self, offsets: &BTreeMap<TopicPartition, i64>, absent: Absent) -> PendingCommit {
         let (group, done) = (self.clone(), self.done(offsets));
         PendingCommit { task: tokio::spawn(async move { group.commit_or_warn(done, absent).await }) }
     }
 
-    /// Commits of the consumer's own accord: a topic that was deleted meanwhile holds up no other.
+    /// Commits for the consumer itself: a topic that was deleted meanwhile holds up no other.
     async fn commit_what_is_there(&self, offsets: &BTreeMap<TopicPartition, i64>) -> Result<(), Error> {
         self.commit_or_warn(self.done(offsets), Absent::LeftOut).await
     }
 
-    /// Commits, and logs what is left out.
+    /// Commits, and logs the partitions that are left out.
     async fn commit_or_warn(&self, done: Done, absent: Absent) -> Result<(), Error> {
         let missing = self.commit_done(done, absent).await?;
         missing.values().for_each(|error| tracing::warn!("{error}"));
         Ok(())
     }
 
-    /// Commits. Returns what is not there, where that is left out.
+    /// Commits. Returns the partitions that do not exist, if they are to be left out.
     async fn commit_done(&self, done: Done, absent: Absent) -> Result<Missing, Error> {
         if done.places.is_empty() {
             return Ok(Missing::new());
@@ -210,7 +210,7 @@ impl GroupOffsets {
         .await
     }
 
-    /// Where the group goes on in partitions, as far as something was committed.
+    /// The offsets that the group has committed in these partitions; partitions without one are left out.
     ///
     /// # Errors
     /// [`Error::TimedOut`] after [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout), or why the
@@ -223,7 +223,7 @@ impl GroupOffsets {
         Ok(found.into_iter().map(|(key, committed)| (key, committed.offset)).collect())
     }
 
-    /// The same with what is kept beside the offsets.
+    /// The same with the metadata that is kept beside the offsets.
     ///
     /// # Errors
     /// As [`GroupOffsets::committed`].
@@ -241,7 +241,7 @@ impl GroupOffsets {
         &self.config.group_id
     }
 
-    /// Commits where to go on with the transaction of a producer (KIP-447).
+    /// Commits offsets with the transaction of a producer (KIP-447).
     pub(crate) async fn commit_in_transaction(
         &self,
         offsets: &BTreeMap<TopicPartition, i64>,
@@ -265,16 +265,16 @@ impl GroupOffsets {
         Done { places: offsets.clone(), terms: self.shared.held.lock().terms(offsets.keys()) }
     }
 
-    /// Who commits what was held at some time. Without a generation a commit could overwrite those of the members: a
-    /// coordinator takes one that names no member for that of a consumer without a group. Under a later generation than
-    /// that in which a partition was given up, it would be taken for one of its new owner.
+    /// The identity for a commit of partitions that were held at some time. Without a generation a commit could overwrite the
+    /// members' offsets: a coordinator takes it for that of a consumer without a group. Under a later generation than that in
+    /// which a partition was revoked, it would be taken for a commit of the new owner.
     fn identity(&self, terms: &Terms) -> Result<Identity, Error> {
-        // Before the look at what is held: a partition that is held then cannot be another's in an earlier generation.
+        // It is read before `held`: a partition that is held then cannot have been another's in an earlier generation.
         let identity = self.shared.identity.lock().clone();
         if identity.generation < 0 {
             return Err(Error::NotAMember { group: self.config.group_id.to_string() });
         }
-        if let Some(partition) = self.shared.held.lock().given_up(terms) {
+        if let Some(partition) = self.shared.held.lock().revoked_since(terms) {
             let group = self.config.group_id.to_string();
             return Err(Error::CommitFailed { group, partition: partition.clone() });
         }
@@ -286,16 +286,16 @@ impl GroupOffsets {
     }
 }
 
-/// What becomes of a commit whose topic is not there.
+/// The treatment of a commit whose topic does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Absent {
-    /// It may come yet: the commit is tried again.
+    /// The topic may be created yet: the commit is tried again.
     Awaited,
-    /// It holds up no other.
+    /// It is left out, and holds up no other.
     LeftOut,
 }
 
-/// What is to be committed, by whom: fixed at the instant at which it is asked for.
+/// Offsets to be committed, and the terms under which their partitions are held: fixed when the commit is asked for.
 struct Done {
     places: CommittedOffsets,
     terms: Terms,
@@ -345,10 +345,10 @@ impl Future for PendingCommit {
     }
 }
 
-/// Reads the partitions that its group gives it. In a rebalance only those that move are interrupted, with either
+/// Reads the partitions that its group assigns to it. A rebalance interrupts only the partitions that move, with either
 /// [`GroupProtocol`].
 ///
-/// A batch counts as done when [`GroupConsumer::next`] is called again; with `auto_commit` that is what is committed.
+/// A batch counts as done when [`GroupConsumer::next`] is called again; `auto_commit` commits the batches that are done.
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer, Position};
@@ -380,10 +380,10 @@ pub struct GroupConsumer {
     offsets: GroupOffsets,
     shared: Arc<Shared>,
     changes: mpsc::UnboundedReceiver<Change>,
-    /// What was handed over and is not done yet.
+    /// The change of the assignment that is being carried out.
     change: Option<Change>,
     member: Option<JoinHandle<()>>,
-    /// What was given to the last commit.
+    /// The offsets of the last automatic commit.
     committed: BTreeMap<TopicPartition, i64>,
     commit_at: Instant,
     commit: Option<PendingCommit>,
@@ -401,7 +401,7 @@ impl GroupConsumer {
         GroupConsumer::with_hooks(config, NoHooks)
     }
 
-    /// Joins a group, with something to be done when partitions come and go.
+    /// Joins a group, with hooks for partitions that come and go.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the settings make no sense.
@@ -439,7 +439,7 @@ impl GroupConsumer {
     /// meanwhile. A future of this that is dropped takes no batch.
     ///
     /// # Errors
-    /// As [`Consumer::next`]; [`Error::Closed`] or why the group cannot be taken part in any more.
+    /// As [`Consumer::next`]; [`Error::Closed`], or why the member cannot be in its group any more.
     pub async fn next(&mut self) -> Result<FetchedBatch, Error> {
         let shared = self.shared.clone();
         let _waiting = Waiting::begin(&shared);
@@ -461,12 +461,12 @@ impl GroupConsumer {
         RecordStream::new(self)
     }
 
-    /// Does what a change needs. If this is dropped in between, it is done again.
+    /// Carries out a change of the assignment. If this future is dropped in between, the change is carried out again.
     async fn take_over(&mut self) -> Result<(), Error> {
         match self.change.as_ref().map(|change| &change.what) {
             None => return Ok(()),
             Some(What::Failed(error)) => return Err(error.clone()),
-            // The member has left meanwhile, was thrown out, or wants something else: that comes next.
+            // The member has left meanwhile, was thrown out, or wants something else: that change comes next.
             Some(_) if !self.change.as_ref().is_some_and(Change::take) => {}
             Some(What::Lost) => self.lose().await,
             Some(What::Revoked(revoked)) => {
@@ -484,7 +484,7 @@ impl GroupConsumer {
         Ok(())
     }
 
-    /// Gives up everything, as it is others' already.
+    /// Drops all partitions: they belong to other members already.
     async fn lose(&mut self) {
         if let Some(commit) = self.commit.take() {
             // It belongs to a generation that this member is not in any more.
@@ -497,21 +497,21 @@ impl GroupConsumer {
         self.keep_only(|_| false);
     }
 
-    /// Commits and gives up partitions.
+    /// Commits and revokes partitions.
     async fn revoke(&mut self, revoked: &BTreeSet<TopicPartition>) {
         let assigned = self.consumer.assignment().into_iter();
-        let given_up: BTreeSet<_> = assigned.filter(|key| revoked.contains(key)).collect();
-        if !given_up.is_empty() {
-            // All that was taken counts as done here: `next` was called again.
+        let owned: BTreeSet<_> = assigned.filter(|key| revoked.contains(key)).collect();
+        if !owned.is_empty() {
+            // All batches that were taken count as done here: `next` was called again.
             let mut positions = self.consumer.positions().known();
-            positions.retain(|key, _| given_up.contains(key));
+            positions.retain(|key, _| owned.contains(key));
             if self.config.auto_commit.is_some() {
                 self.settle_commit().await;
                 if let Err(error) = self.offsets.commit_what_is_there(&positions).await {
-                    tracing::warn!("partitions are given away without a commit: {error}");
+                    tracing::warn!("partitions are revoked without a commit: {error}");
                 }
             }
-            self.hooks.revoked(&given_up, &positions, &self.offsets).await;
+            self.hooks.revoked(&owned, &positions, &self.offsets).await;
         }
         self.keep_only(|key| !revoked.contains(key));
     }
@@ -531,7 +531,7 @@ impl GroupConsumer {
         self.read_too(chosen);
     }
 
-    /// Reads partitions beside those that it has, which go on where they are.
+    /// Reads partitions beside those that it has, which keep their positions.
     fn read_too(&mut self, added: impl Iterator<Item = (TopicPartition, Start)>) {
         let had = self.consumer.assignment().into_iter().map(|key| (key, Start::from(Position::End)));
         self.consumer.begin(had.chain(added).collect::<Vec<_>>());
@@ -574,7 +574,7 @@ impl GroupConsumer {
         self.commit = None;
     }
 
-    /// Commits where to go on behind all batches that were taken, and waits until it is done.
+    /// Commits the offsets after all batches that were taken, and waits until that is done.
     ///
     /// # Errors
     /// As [`GroupOffsets::commit`].
@@ -665,9 +665,9 @@ impl GroupConsumer {
         self.consumer.release(partition)
     }
 
-    /// Commits all batches that were taken, with `auto_commit`, calls the hook for the partitions that are given up (or were
-    /// lost), and leaves the group; a static member of a classic group stays in it until its session ends. It takes no
-    /// longer than [`GroupConsumer::close_within`] does for twice
+    /// Commits all batches that were taken, with `auto_commit`, calls the hook for partitions that are revoked or were lost, and
+    /// leaves the group. A static member of a classic group stays in it until its session ends. It takes no longer than
+    /// [`GroupConsumer::close_within`] does for twice
     /// [`ClientConfig::operation_timeout`](crate::ClientConfig::operation_timeout).
     ///
     /// # Errors
@@ -677,9 +677,9 @@ impl GroupConsumer {
         self.close_within(limit.saturating_mul(2)).await
     }
 
-    /// The same within a time: the commit has half of it, and the hook what is left; what is not done then is left out.
-    /// Leaving the group, so that others need not wait for the session's end, is tried all the same, and takes up to 5 s
-    /// more.
+    /// The same within a time: the commit has half of it, and the hook the rest; what is not done by then is left out.
+    /// The member leaves the group all the same, so that others need not wait for the end of its session. That takes up to
+    /// 5 s more.
     ///
     /// ```
     /// # use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer};
@@ -698,18 +698,18 @@ impl GroupConsumer {
     /// # Errors
     /// The last commit's, or [`Error::TimedOut`] if commit or hook were cut short; the group is left all the same.
     pub async fn close_within(mut self, limit: Duration) -> Result<(), Error> {
-        let given_up = tokio::time::timeout_at(deadline(limit), self.give_up(limit / 2)).await;
+        let ended = tokio::time::timeout_at(deadline(limit), self.release_all(limit / 2)).await;
         if let Some(commit) = self.commit.take() {
-            // Those who have the partitions next commit themselves.
+            // The next owners of the partitions commit by themselves.
             commit.task.abort();
         }
         self.end().await;
-        let what = format!("giving up the partitions of group {}", self.config.group_id);
-        given_up.unwrap_or(Err(Error::TimedOut { what, after: limit, last: None }))
+        let what = format!("releasing the partitions of group {}", self.config.group_id);
+        ended.unwrap_or(Err(Error::TimedOut { what, after: limit, last: None }))
     }
 
-    /// Commits within a time, and tells the hook of all partitions.
-    async fn give_up(&mut self, limit: Duration) -> Result<(), Error> {
+    /// Commits within a time, and calls the hook for all partitions.
+    async fn release_all(&mut self, limit: Duration) -> Result<(), Error> {
         let mut committed = Ok(());
         let positions = self.consumer.positions().known();
         if self.config.auto_commit.is_some() {
@@ -731,8 +731,8 @@ impl GroupConsumer {
         committed
     }
 
-    /// Leaves the group without a commit, and without a call of the hook: what was taken since the last commit is read
-    /// again by others. For a member that has failed to do its work.
+    /// Leaves the group without a commit, and without a call of the hook. Other members read again what was taken since the last
+    /// commit. It is for a member that has failed to do its work.
     ///
     /// ```
     /// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer};
@@ -751,7 +751,7 @@ impl GroupConsumer {
         self.end().await;
     }
 
-    /// Has the member leave, and waits for it.
+    /// Lets the member leave, and waits for it.
     async fn end(&mut self) {
         self.shared.stop.notify_one();
         if let Some(member) = self.member.take() {
@@ -777,7 +777,7 @@ impl Drop for GroupConsumer {
     }
 }
 
-/// The task of a member.
+/// The task that keeps a member in its group.
 async fn take_part(
     config: Arc<GroupConfig>,
     calls: Calls,
@@ -791,7 +791,7 @@ async fn take_part(
     }
 }
 
-/// A caller waits for records.
+/// A caller that waits for records.
 struct Waiting<'a>(&'a Shared);
 
 impl Waiting<'_> {

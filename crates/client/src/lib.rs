@@ -1,9 +1,9 @@
 //! A native client for Mainstem and Apache Kafka.
 //!
-//! Async on tokio, with no C in the protocol. [`Producer`] writes records to topics, in transactions if need be,
-//! [`Consumer`] reads partitions, [`GroupConsumer`] those that its group gives it, [`Admin`] administers;
-//! [`ClientConfig`] says where the brokers are and how long to try. Versions are negotiated for each request with each
-//! broker. [`Error`] is the one error of all, and [`ErrorClass`] what a caller can do about it.
+//! Async on tokio, with no C in the protocol. [`Producer`] writes records to topics, also in transactions.
+//! [`Consumer`] reads partitions, [`GroupConsumer`] those that its group assigns to it, and [`Admin`] administers.
+//! [`ClientConfig`] has the addresses of brokers and the time limits. Versions are negotiated for each request with each
+//! broker. [`Error`] is the one error of all, and [`ErrorClass`] the choice that a caller has after it.
 //!
 //! # Brokers that it is tested with
 //!
@@ -19,8 +19,8 @@
 //! Older brokers do not have the format of records that is written and read here. What a broker lacks is refused with
 //! [`Error::Unsupported`], which names it; nothing is done half instead. [`NewTopic`] needs both counts before Kafka 2.4.
 //!
-//! Architecture invariant: what decides about records (order, sequence numbers, retries, partitions) is a plain struct
-//! that is given the time; the tasks around it only move bytes.
+//! Architecture invariant: a plain struct, which is given the time, decides about records (order, sequence numbers, retries,
+//! partitions); the tasks around it only move bytes.
 
 mod admin;
 mod backoff;

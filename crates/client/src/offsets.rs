@@ -12,12 +12,12 @@ use crate::consumer::Isolation;
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
-/// Stands for the offset behind the last record.
+/// The timestamp that asks for the offset after the last record.
 pub(crate) const LATEST: i64 = -1;
-/// Stands for the offset of the first record that is there.
+/// The timestamp that asks for the offset of the first existing record.
 pub(crate) const EARLIEST: i64 = -2;
 
-/// Offsets of partitions; none for a time behind all records.
+/// Offsets of partitions; none for a time after all records.
 pub(crate) type FoundOffsets = BTreeMap<TopicPartition, Option<i64>>;
 
 /// An offset to be found.
@@ -26,19 +26,19 @@ pub(crate) struct Sought {
     pub(crate) key: TopicPartition,
     /// In ms, [`LATEST`] or [`EARLIEST`].
     pub(crate) timestamp: i64,
-    /// Of the leader that is asked.
+    /// The epoch of the leader that is asked.
     pub(crate) leader_epoch: i32,
 }
 
 impl Sought {
-    /// The offset behind the last record instead.
+    /// The same for the offset after the last record.
     pub(crate) fn at_end(self) -> Sought {
         Sought { timestamp: LATEST, ..self }
     }
 }
 
-/// The offset of each partition at a timestamp in ms, [`LATEST`] or [`EARLIEST`]; none where all records are older.
-/// Tried once: an error that is about one partition is the error of all.
+/// The offset of each partition at a timestamp in ms, [`LATEST`] or [`EARLIEST`]; none if all records are older. Tried
+/// once: an error of one partition is the error of all.
 pub(crate) async fn list_offsets(
     cluster: &Cluster,
     isolation: Isolation,
@@ -59,8 +59,8 @@ pub(crate) async fn list_offsets(
     Ok(found)
 }
 
-/// The same of partitions of one leader, where each has its own outcome. Tried once; what it leads is doubted where that
-/// may repair an error.
+/// The same for partitions of one leader, where each has its own outcome. Tried once. If an error may pass, its partition's
+/// metadata is marked as out of date.
 pub(crate) async fn leader_offsets(
     cluster: &Cluster,
     leader: i32,
@@ -74,7 +74,7 @@ pub(crate) async fn leader_offsets(
     for one in sought {
         let outcome = found.entry(one.key.clone()).or_insert_with(|| Err(left_out(&one.key)));
         if outcome.as_ref().is_err_and(Error::is_retriable) {
-            cluster.doubt_partition(&one.key);
+            cluster.invalidate_partition(&one.key);
         }
     }
     found
@@ -99,7 +99,7 @@ async fn ask_leader(
     Ok(found)
 }
 
-/// A leader that was asked says nothing of a partition.
+/// The error of a partition that its leader has left out of the answer.
 pub(crate) fn left_out(key: &TopicPartition) -> Error {
     Error::Unknown(format!("the broker says nothing of the offsets of {key}"))
 }

@@ -1,4 +1,4 @@
-//! What older releases of Kafka lack is refused with what is missing, and nothing else is.
+//! Features that older releases of Kafka lack are refused by name, and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::{
 
 on_kafka!(what_a_broker_lacks_is_reported);
 
-/// Something that was asked for, since which release there is an answer, and what is said before; nothing where it is to
-/// succeed with all releases.
+/// A call, the first release that serves it, and the feature that the error names for older ones. The feature is empty if
+/// all releases serve the call.
 struct Asked {
     outcome: Result<(), Error>,
     since: (u32, u32),
@@ -36,10 +36,10 @@ async fn what_a_broker_lacks_is_reported(world: World) {
             assert!(!matches!(outcome, Err(Error::Unsupported { .. })), "{outcome:?} since {since:?}");
             continue;
         }
-        let told = outcome.expect_err(lacks);
-        assert!(matches!(told, Error::Unsupported { .. }), "{told}");
+        let error = outcome.expect_err(lacks);
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
         let expected = format!("the broker at {} does not serve {lacks}", world.address());
-        assert!(told.to_string().starts_with(&expected), "{told}, not {expected}");
+        assert!(error.to_string().starts_with(&expected), "{error}, not {expected}");
     }
 }
 
@@ -174,11 +174,11 @@ async fn next_after_failure(world: &World) -> Result<(), Error> {
     producer.flush().await;
     assert!(refused.await.is_err(), "it is larger than the topic takes");
     let aborted = producer.abort_transaction().await;
-    assert_eq!(producer.begin_transaction().err(), aborted.clone().err(), "it goes on, or never again");
+    assert_eq!(producer.begin_transaction().err(), aborted.clone().err(), "it can continue, or never again");
     aborted.map_err(reason)
 }
 
-/// What has failed a transaction or its producer.
+/// The failure of a transaction or its producer.
 fn reason(error: Error) -> Error {
     match error {
         Error::TransactionFailed { reason } | Error::ProducerFailed { reason } => *reason,

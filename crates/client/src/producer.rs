@@ -1,9 +1,9 @@
-//! The producer: records in, their places in the log out.
+//! The producer: it takes records, and returns their places in the log.
 //!
-//! `send` appends a record to the open batch of its partition (`accumulator.rs`, `queue.rs`, `batch.rs`: pure); the
-//! sender (`sender.rs`) puts batches into requests (`request.rs`) and tells the queues what became of them. What may be
-//! done with a transaction is decided by `transaction.rs` (pure), asked for in `transactional.rs` and told to its
-//! coordinator by `coordinator.rs`.
+//! `send` appends a record to the open batch of its partition (`accumulator.rs`, `queue.rs`, `batch.rs`: pure). The sender
+//! (`sender.rs`) puts batches into requests (`request.rs`) and reports their outcomes to the queues. `transaction.rs` (pure)
+//! decides which steps of a transaction are allowed, `transactional.rs` takes them for the caller, and `coordinator.rs`
+//! sends them to the coordinator.
 
 mod accumulator;
 mod batch;
@@ -44,10 +44,10 @@ use crate::retry::{deadline, retrying};
 
 /// Writes records to topics. Cheap to clone; all clones are one producer.
 ///
-/// Records of a partition that one task sends keep their order. When the last clone is dropped, what is not written yet
-/// fails with [`Error::Closed`]; [`Producer::close`] waits for it. A transaction that is open then stays open, and holds up
-/// those who read what is committed, until its coordinator aborts it after [`ProducerConfig::transaction_timeout`] or a
-/// producer of the same transactional id comes back; [`Producer::close`] aborts it.
+/// Records of a partition that one task sends keep their order. When the last clone is dropped, records that are not written yet
+/// fail with [`Error::Closed`]; [`Producer::close`] waits for them. An open transaction then stays open, and holds up consumers
+/// that read committed records. Its coordinator aborts it after [`ProducerConfig::transaction_timeout`], or when a producer
+/// of the same transactional id comes back; [`Producer::close`] aborts it at once.
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, Producer, ProducerConfig, Record};
@@ -77,7 +77,7 @@ struct Owner {
     sender: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the callers and the sender share.
+/// The state that the callers and the sender share.
 #[derive(Debug)]
 struct Shared {
     config: ProducerConfig,
@@ -85,13 +85,13 @@ struct Shared {
     state: Mutex<State>,
     /// Held by the call that ends a transaction.
     ending: tokio::sync::Mutex<()>,
-    /// The bytes that records may still take.
+    /// The bytes that further records may take.
     memory: Semaphore,
-    /// There is something new to send, or the end.
+    /// Wakes the sender: it has something new to send, or has to end.
     work: Notify,
-    /// Batches have come back.
+    /// Wakes callers: batches have come back.
     settled: Notify,
-    /// What brokers have taken.
+    /// The bytes of batches that brokers have acknowledged.
     written_bytes: AtomicU64,
     started: Instant,
 }
@@ -99,13 +99,13 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     queues: Accumulator,
-    /// Of a producer that has a transactional id.
+    /// The state of transactions, if the producer has a transactional id.
     transactions: Option<Transactions>,
-    /// Why nothing more is taken.
+    /// The reason if no more records are taken.
     refusal: Option<Error>,
-    /// The sender has to end.
+    /// True if the sender has to end.
     is_closed: bool,
-    /// It has ended: nothing that waits for it will come.
+    /// True if the sender has ended: no outcome will come any more.
     has_ended: bool,
 }
 
@@ -155,7 +155,7 @@ impl Producer {
         let shared = &*self.owner.shared;
         shared.check_open()?;
         let topic = shared.topic(&record.topic, record.partition).await?;
-        let room = shared.room(&record).await?;
+        let reserved = shared.reserve(&record).await?;
         let mut state = shared.state.lock();
         if let Some(refusal) = &state.refusal {
             return Err(refusal.clone());
@@ -165,8 +165,8 @@ impl Producer {
         }
         let (delivery, is_new) = state.queues.append(&topic, &record, || shared.now(), rand::random)?;
         drop(state);
-        // The queue gives it back when the batch is done.
-        room.forget();
+        // The queue releases the bytes when the batch is done.
+        reserved.forget();
         if is_new {
             shared.work.notify_one();
         }
@@ -181,8 +181,8 @@ impl Producer {
         self.owner.shared.topic(name, None).await
     }
 
-    /// Sends all records that were given before, without waiting for more, and returns when the outcome of each is
-    /// known. The deliveries tell which.
+    /// Sends all records that were given before, without waiting for more, and returns when the outcome of each is known. The
+    /// deliveries have the outcomes.
     pub async fn flush(&self) {
         let shared = &self.owner.shared;
         let promises = shared.state.lock().queues.promises();
@@ -192,7 +192,7 @@ impl Producer {
         }
     }
 
-    /// How many bytes the batches have that brokers have taken so far, as they were sent: with headers, and compressed.
+    /// The bytes of all batches that brokers have acknowledged so far, as they were sent: with headers, and compressed.
     ///
     /// ```
     /// use mainstem_client::{ClientConfig, Producer, ProducerConfig, Record};
@@ -220,8 +220,8 @@ impl Producer {
         self.close_within(limit).await;
     }
 
-    /// The same within a time. What has no outcome by then fails with [`Error::Closed`]; some of it may be written all the
-    /// same.
+    /// The same within a time. Records without an outcome by then fail with [`Error::Closed`]; some of them may be written all
+    /// the same.
     ///
     /// ```
     /// # use mainstem_client::{ClientConfig, Producer, ProducerConfig};
@@ -241,7 +241,7 @@ impl Producer {
             self.abort_what_is_open().await;
             self.flush().await;
         };
-        // What is open when it is over fails with the end of the sender.
+        // Records that are open when the time is over fail with the end of the sender.
         let _ = tokio::time::timeout_at(deadline(limit), finished).await;
         self.owner.shared.end();
         let sender = self.owner.sender.lock().take();
@@ -276,12 +276,12 @@ impl Drop for Flushing<'_> {
 }
 
 impl Shared {
-    /// A topic to which something is to be written. A partition that is not known may have come since the last look.
+    /// A topic to write to. A partition that is not known may have been added since the last look.
     async fn topic(&self, name: &str, partition: Option<i32>) -> Result<Arc<Topic>, Error> {
         match self.cluster.remembered_topic(name) {
             Some(topic) if partition.is_none_or(|one| topic.partition(one).is_ok()) => Ok(topic),
             Some(_) => {
-                self.cluster.doubt_topic(name);
+                self.cluster.invalidate_topic(name);
                 self.find_topic(name).await
             }
             None => self.find_topic(name).await,
@@ -294,8 +294,8 @@ impl Shared {
         retrying(&self.config.client, self.config.max_block, &what, find).await
     }
 
-    /// The room that a record takes.
-    async fn room(&self, record: &Record) -> Result<SemaphorePermit<'_>, Error> {
+    /// Reserves the memory of a record.
+    async fn reserve(&self, record: &Record) -> Result<SemaphorePermit<'_>, Error> {
         let (bytes, limit) = (record_bytes(record), self.config.request_bytes_max);
         let Some(bytes) = u32::try_from(bytes).ok().filter(|_| bytes <= limit) else {
             return Err(Error::Invalid(format!(
@@ -303,13 +303,13 @@ impl Shared {
                 record.topic
             )));
         };
-        if let Ok(room) = self.memory.try_acquire_many(bytes) {
-            return Ok(room);
+        if let Ok(reserved) = self.memory.try_acquire_many(bytes) {
+            return Ok(reserved);
         }
-        // What waits for company holds the room that is missing.
+        // Batches that wait for more records hold the memory that is missing.
         let _flushing = Flushing::begin(self);
         match tokio::time::timeout(self.config.max_block, self.memory.acquire_many(bytes)).await {
-            Ok(Ok(room)) => Ok(room),
+            Ok(Ok(reserved)) => Ok(reserved),
             Ok(Err(_)) => Err(self.state.lock().refusal.clone().unwrap_or(Error::Closed)),
             Err(_) => Err(Error::TimedOut {
                 what: format!(
@@ -331,7 +331,7 @@ impl Shared {
         }
     }
 
-    /// Nothing can be sent any more: everything that waits fails, and what comes is refused.
+    /// Fails all records that wait, and refuses further ones.
     fn fail(&self, error: &Error) {
         let mut state = self.state.lock();
         let refusal = state.refusal.get_or_insert(error.clone()).clone();

@@ -11,13 +11,13 @@ use crate::backoff::Backoff;
 use crate::cluster::{Cluster, Refused};
 use crate::error::Error;
 
-/// Topics that the cluster refuses, if it could be asked.
+/// Topics that the cluster refuses, or the error if it could not be asked.
 pub(crate) type Answer = Result<Vec<Refused>, Error>;
 
-/// What a task that lives with out-of-date metadata needs to get newer ones.
+/// Asks for newer metadata, for a task that also works with old ones.
 pub(crate) struct Questions {
     cluster: Cluster,
-    /// The topics that the question under way is about; none while none is.
+    /// The topics of the question under way; none if there is none.
     asked: BTreeSet<Arc<str>>,
     retry_at: Instant,
     backoff: Backoff,
@@ -46,7 +46,7 @@ impl Questions {
             return None;
         }
         if self.retry_at + self.cluster.config().retry_backoff_max < now {
-            // It was quiet: this is about something new.
+            // There was no question for a while: this one has another cause.
             self.backoff.reset();
         }
         self.asked = topics.clone();
@@ -58,11 +58,11 @@ impl Questions {
         })
     }
 
-    /// Takes an answer; the topics that are refused, which are all that were asked for if the question itself would fail
-    /// again.
+    /// Takes an answer, and returns the refused topics. If another question would fail alike, these are all topics that were
+    /// asked for.
     pub(crate) fn answered(&mut self, answer: Answer) -> Vec<Refused> {
         let asked = std::mem::take(&mut self.asked);
-        // After a good answer too: it may say that there is no leader yet, and then it is asked for again.
+        // After a good answer too: a topic may have no leader yet, and then it is asked for again.
         self.retry_at = Instant::now() + self.backoff.next(rand::random());
         let refused = answer.unwrap_or_else(|error| {
             tracing::debug!("metadata: {error}");

@@ -14,7 +14,7 @@ use crate::error::Error;
 /// Decoding borrows from the bytes that arrived: records of a fetch are never copied.
 pub(crate) struct Reply<R> {
     frame: Bytes,
-    /// Where the body starts.
+    /// The position at which the body starts.
     body: usize,
     version: i16,
     broker: Arc<str>,
@@ -74,12 +74,12 @@ impl<R> Reply<R> {
         }
     }
 
-    /// The bytes of the response, for what outlives it.
+    /// The bytes of the response, for parts that outlive it.
     pub(crate) fn bytes(&self) -> &Bytes {
         &self.frame
     }
 
-    /// The version that was spoken.
+    /// The version of the response.
     pub(crate) fn version(&self) -> i16 {
         self.version
     }
@@ -89,7 +89,7 @@ impl<R> Reply<R> {
         &self.broker
     }
 
-    /// Turns an error code of the response into an error that says what was asked for.
+    /// Turns an error code of the response into an error that names the operation.
     pub(crate) fn check(
         &self,
         code: i16,

@@ -8,7 +8,7 @@ use crate::backoff::Backoff;
 use crate::config::ClientConfig;
 use crate::error::Error;
 
-/// A time limit that no clock reaches stands for none.
+/// The longest time limit, in place of those that no clock reaches.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The end of a time limit that begins now.
@@ -16,7 +16,7 @@ pub(crate) fn deadline(limit: Duration) -> Instant {
     Instant::now() + limit.min(NEVER)
 }
 
-/// Tries until it succeeds, fails for good, or `limit` is over. `what` names the operation in the error of the last.
+/// Tries until it succeeds, fails for good, or `limit` is over. `what` names the operation in the error of a time-out.
 pub(crate) async fn retrying<T, F: Future<Output = Result<T, Error>>>(
     config: &ClientConfig,
     limit: Duration,

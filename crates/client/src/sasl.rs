@@ -1,4 +1,4 @@
-//! Proves to a broker whose the connection is (SASL: KIP-43, KIP-152), before any other request.
+//! Authentication of a connection at its broker (SASL: KIP-43, KIP-152), before any other request.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use mainstem_wire::messages::sasl_handshake_request::SaslHandshakeRequest;
 use crate::connection::Connection;
 use crate::error::Error;
 
-/// SaslHandshake of this version or later is followed by SaslAuthenticate requests; an older one by bare tokens, which are
-/// not spoken here.
+/// A SaslHandshake of this version or later is followed by SaslAuthenticate requests; an older one by bare tokens, which this
+/// client does not support.
 const HANDSHAKE_OLDEST: i16 = 1;
 /// An exchange has at most so many tokens of the client; SCRAM has two.
 const TOKENS_MAX: usize = 8;
 
-/// User and password, and how they are shown to brokers.
+/// User and password, and the mechanism that shows them to brokers.
 ///
-/// PLAIN sends the password in clear to any server that answers, so that it is for networks that are trusted. SCRAM sends a proof of
-/// it, and the broker has to prove that it knows the user as well. What is sent afterwards is in clear unless the
-/// connection is encrypted: see [`Tls`](crate::Tls). A session that a broker ends (`connections.max.reauth.ms`, KIP-368) is
-/// renewed before.
+/// PLAIN sends the password in clear to any server that answers, so that it is only for networks that are trusted. SCRAM sends
+/// a proof of it, and the broker has to prove that it knows the user as well. Requests after that are in clear unless the
+/// connection is encrypted: see [`Tls`](crate::Tls). A session that a broker limits (`connections.max.reauth.ms`, KIP-368) is
+/// renewed before its end.
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, Sasl};
@@ -43,7 +43,7 @@ pub struct Sasl {
 }
 
 impl Sasl {
-    /// By a mechanism's registered name: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
+    /// User and password for a mechanism by its registered name: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such mechanism here.
@@ -53,22 +53,22 @@ impl Sasl {
         Ok(Sasl { mechanism, user: user.into(), password: Secret::from(password.into()) })
     }
 
-    /// By PLAIN (RFC 4616).
+    /// User and password for PLAIN (RFC 4616).
     pub fn plain(user: impl Into<String>, password: impl Into<String>) -> Sasl {
         Sasl { mechanism: Mechanism::Plain, user: user.into(), password: Secret::from(password.into()) }
     }
 
-    /// By SCRAM-SHA-256 (RFC 7677).
+    /// User and password for SCRAM-SHA-256 (RFC 7677).
     pub fn scram_sha_256(user: impl Into<String>, password: impl Into<String>) -> Sasl {
         Sasl { mechanism: Mechanism::Scram(ScramMechanism::Sha256), ..Sasl::plain(user, password) }
     }
 
-    /// By SCRAM-SHA-512.
+    /// User and password for SCRAM-SHA-512.
     pub fn scram_sha_512(user: impl Into<String>, password: impl Into<String>) -> Sasl {
         Sasl { mechanism: Mechanism::Scram(ScramMechanism::Sha512), ..Sasl::plain(user, password) }
     }
 
-    /// By Kafka's properties of clients: `sasl.mechanism`, and user and password in `sasl.jaas.config`.
+    /// The same from Kafka's client properties: `sasl.mechanism`, and user and password in `sasl.jaas.config`.
     pub(crate) fn from_properties(get: &dyn Fn(&str) -> Option<String>) -> Result<Sasl, Error> {
         let invalid = |error: SecurityError| Error::Invalid(error.to_string());
         let Some(name) = get("sasl.mechanism").filter(|name| name != "GSSAPI") else {
@@ -91,8 +91,8 @@ impl Sasl {
         Ok(Sasl { mechanism, user: login.user, password: login.password })
     }
 
-    /// Authenticates a connection on which nothing but ApiVersions was asked, or again. How long the broker lets the session
-    /// last; none if it does not end.
+    /// Authenticates a connection on which nothing but ApiVersions was asked, or authenticates it again. Returns the time for which
+    /// the broker lets the session last; none if it does not end.
     pub(crate) async fn authenticate(&self, connection: &Connection) -> Result<Option<Duration>, Error> {
         self.choose_mechanism(connection).await?;
         let nonce = rand::random();
@@ -123,7 +123,7 @@ impl Sasl {
         reply.check(response.error_code, None, || format!("cannot authenticate by {self}{offered}"))
     }
 
-    /// Sends a token; the broker's, and how long the session lasts.
+    /// Sends a token. Returns the broker's token, and the time for which the session lasts.
     async fn send(
         &self,
         connection: &Connection,

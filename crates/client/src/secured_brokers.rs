@@ -1,5 +1,4 @@
-//! Brokers that encrypt and ask who the client is: whom a client believes, how it is refused, and sessions that are renewed
-//! under load.
+//! Brokers with encryption and authentication: brokers that a client trusts, refusals, and sessions that are renewed under load.
 
 use std::time::{Duration, Instant};
 
@@ -75,7 +74,7 @@ async fn records_go_both_ways_over_a_session(world: SecuredWorld) {
     round_trip(&world, world.client(TLS), 5000).await.unwrap();
 }
 
-/// What connecting is refused with, without another attempt, though there would be time for many.
+/// The error of a connection that is refused at the first attempt, though there would be time for many.
 async fn refused(config: ClientConfig) -> String {
     let (began, limit) = (Instant::now(), config.operation_timeout);
     let error = match Admin::connect(config).await {
@@ -88,18 +87,18 @@ async fn refused(config: ClientConfig) -> String {
 }
 
 async fn a_broker_is_believed_by_its_issuer_and_its_name(world: SecuredWorld) {
-    let strangers = Authority::new("a stranger");
-    let error = refused(world.client(TLS).tls(strangers.tls())).await;
+    let untrusted = Authority::new("an untrusted authority");
+    let error = refused(world.client(TLS).tls(untrusted.tls())).await;
     assert!(error.contains("is not in the trust store") && error.contains("ssl.truststore"), "{error}");
     let error = refused(world.client(ELSEWHERE)).await;
     assert!(error.contains("connect to what it is for"), "{error}");
 }
 
 async fn who_has_no_certificate_that_is_believed_is_reported_at_once(world: SecuredWorld) {
-    let (ours, strangers) = (&world.authority, Authority::new("a stranger"));
+    let (ours, untrusted) = (&world.authority, Authority::new("an untrusted authority"));
     let config = world.client(MUTUAL);
     round_trip(&world, config.clone().tls(ours.mutual(ours)), 10).await.unwrap();
-    for tls in [ours.tls(), ours.mutual(&strangers)] {
+    for tls in [ours.tls(), ours.mutual(&untrusted)] {
         let error = refused(config.clone().tls(tls)).await;
         assert!(error.contains("show a certificate that the broker trusts"), "{error}");
     }
@@ -119,11 +118,11 @@ async fn a_password_is_shown_by_each_mechanism(world: SecuredWorld) {
     }
 }
 
-/// Eight times as long as a session lasts. What is not renewed is closed by the broker, and the client connects anew: that
-/// happens to nearly none, but where the machine stands still for a moment.
+/// It runs for eight times as long as a session lasts. The broker closes a connection whose session is not renewed, and the
+/// client connects again. That happens to nearly no connection, unless the machine stands still for a moment.
 async fn sessions_are_renewed_under_load(world: SecuredWorld) {
     const RENEWALS: u32 = 8;
-    /// What may take the time in which a session is renewed.
+    /// The length of a standstill that may take the time in which a session is renewed.
     const STANDSTILL: Duration = Duration::from_millis(250);
     world.world.create(1, &[]).await;
     let connections = world.counted();
@@ -165,10 +164,10 @@ async fn sessions_are_renewed_under_load(world: SecuredWorld) {
     }
     count.send(Some(all)).unwrap();
     tokio::time::timeout(Duration::from_secs(60), reader).await.expect("all is read").unwrap();
-    let anew = connections.count() - first.expect("it takes more than half a session");
+    let reconnected = connections.count() - first.expect("it takes more than half a session");
     // A machine that stands still ends a session of either client.
     assert!(
-        anew <= RENEWALS as usize / 2 + 2 * standstills,
-        "{anew} connections were made anew in {RENEWALS} sessions of two clients, and {standstills} standstills"
+        reconnected <= RENEWALS as usize / 2 + 2 * standstills,
+        "{reconnected} connections were made again in {RENEWALS} sessions of two clients, and {standstills} standstills"
     );
 }

@@ -23,9 +23,9 @@ pub(crate) use scripted::{Answered, Asked, ScriptedBroker, answer, versions};
 
 use crate::{Admin, ClientConfig, Compression, GroupProtocol, NewTopic, TopicPartition};
 
-/// Settings of both brokers: what groups and transactions wait for is short. Records stay, whatever their timestamps are:
-/// Kafka's broker looks for those that are too old half a minute after its start, in the midst of the tests, and those of
-/// 1970 would be gone. It looks every second, so that a test that depends on what retention leaves fails each time.
+/// Settings of both brokers: groups and transactions wait only for short times. Records stay, whatever their timestamps are:
+/// Kafka's broker looks for old records half a minute after its start, in the midst of the tests, and would remove those of
+/// 1970. It looks every second, so that a test that depends on what retention leaves fails each time.
 const SETTINGS: &[(&str, &str)] = &[
     ("log.retention.ms", "-1"),
     ("log.retention.check.interval.ms", "1000"),
@@ -40,11 +40,10 @@ const SETTINGS: &[(&str, &str)] = &[
     ("transaction.state.log.num.partitions", "1"),
 ];
 
-/// What a test waits for at most, unless it is about time: far more than a busy machine needs that runs several JVMs, and less
-/// than what some tests set so that it is never waited for (a minute).
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+/// The longest time that a test waits, unless it is about time: far more than a busy machine needs that runs several JVMs.
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// Tells the names of one test from those of another, as Kafka's broker is shared.
+/// Numbers the tests, whose names differ by it, as they share Kafka's broker.
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
 /// Defines each test for a function of that name that takes a [`World`]: as `mainstem::NAME`, and as [`on_kafka`] does. In
@@ -100,7 +99,7 @@ pub(crate) struct World {
     pub(crate) topic: Arc<str>,
     /// Name of a group.
     pub(crate) group: Arc<str>,
-    /// How its members share out what they read.
+    /// The protocol by which its members agree on an assignment.
     pub(crate) group_protocol: GroupProtocol,
 }
 
@@ -110,7 +109,7 @@ enum Broker {
 }
 
 impl World {
-    /// With a broker of its own in this process.
+    /// A world with a broker of its own in this process.
     pub(crate) fn mainstem() -> World {
         World::with_settings(&[])
     }
@@ -119,8 +118,8 @@ impl World {
         World::new(Broker::Mainstem(Box::new(EmbeddedBroker::start(&[SETTINGS, settings].concat()))))
     }
 
-    /// With Apache Kafka's broker of a release, which all tests of this process share; none where it cannot run, or lacks
-    /// what the test of this name needs, which is said.
+    /// A world with Apache Kafka's broker of a release, which all tests of this process share. None, with a message, if it cannot
+    /// run, or lacks a feature that the test of this name needs.
     pub(crate) fn kafka(release: &'static Release, test: &str) -> Option<World> {
         let kafka = release.takes(test).then(|| KafkaPeer::broker(release, test)).flatten()?;
         Some(World::new(Broker::Kafka(kafka)))
@@ -163,12 +162,12 @@ impl World {
         Compression::ALL.into_iter().filter(move |codec| has_zstd || *codec != Compression::Zstd)
     }
 
-    /// How to connect.
+    /// The configuration of clients.
     pub(crate) fn client(&self) -> ClientConfig {
         ClientConfig {
             retry_backoff: Duration::from_millis(5),
-            // Less than a test waits, so that it is the client that says what did not happen.
-            operation_timeout: PATIENCE / 3 * 2,
+            // Less than a test waits, so that the client reports what did not happen.
+            operation_timeout: WAIT_TIMEOUT / 3 * 2,
             ..ClientConfig::new(self.address()).unwrap()
         }
     }
@@ -202,9 +201,9 @@ impl World {
 
 /// Waits for a condition.
 pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !holds().await {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {WAIT_TIMEOUT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

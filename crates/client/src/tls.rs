@@ -1,4 +1,4 @@
-//! Connections that are encrypted, to brokers that prove whose they are.
+//! Connections that are encrypted, to brokers that prove their identity.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{AlertDescription, Error as RustlsError};
 use crate::connection::ConnectionOptions;
 use crate::error::Error;
 
-/// Whom a client believes to be the broker, and the certificate that it shows, if any. TLS 1.2 and 1.3.
+/// The authorities that a client trusts, and the certificate that it shows, if any. TLS 1.2 and 1.3.
 ///
 /// ```no_run
 /// use mainstem_client::{ClientConfig, Tls};
@@ -32,7 +32,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Believes brokers whose certificates the authorities of this text issued, in PEM, for the host that is connected to.
+    /// Trusts brokers with a certificate of the authorities in this text, in PEM, for the host that is connected to.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no certificate in it.
@@ -52,7 +52,7 @@ impl Tls {
         ])
     }
 
-    /// Believes brokers whose certificates an authority issued that this system trusts.
+    /// Trusts brokers with a certificate of an authority that this system trusts.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the system has none.
@@ -68,8 +68,8 @@ impl Tls {
         Tls::from_properties(&get)
     }
 
-    /// By Kafka's `ssl.*` properties of clients; `get` gives the value of a key, none if it is not set. Reads the stores.
-    /// Without a trust store the authorities count that this system trusts. A store is a regular file of at most 16 MiB.
+    /// The same from Kafka's `ssl.*` client properties; `get` returns the value of a key, none if it is not set. Reads the stores.
+    /// Without a trust store, the authorities are those that this system trusts. A store is a regular file of at most 16 MiB.
     ///
     /// # Errors
     /// [`Error::Invalid`] if they contradict each other, or a store cannot be used.
@@ -125,11 +125,11 @@ fn trust_system(material: &mut TlsMaterial) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a session ended with, if it was that one side does not believe the other, and would not at the next attempt.
+/// The error of a session that one side has ended because it does not trust the other. Another attempt would end alike.
 pub(crate) fn refusal(broker: &str, error: &io::Error) -> Option<Error> {
     let error = error.get_ref()?.downcast_ref::<RustlsError>()?;
     let (broker, what) = (broker.to_owned(), "TLS".to_owned());
-    // Such a one says itself what to do.
+    // This error itself says what to do.
     if let Some(refused) = Refusal::of(error) {
         return Some(Error::NotAuthenticated { broker, what, reason: refused.to_string() });
     }

@@ -1,5 +1,5 @@
-//! IncrementalAlterConfigs: what a list of changes makes of a resource's values, and which changes are refused
-//! (KIP-339). The messages are Kafka's, since tools show them to people.
+//! IncrementalAlterConfigs: the effect of a list of changes on a resource's values, and changes that are refused (KIP-339). The
+//! messages are Kafka's, since tools show them to people.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use super::table;
 use super::topic::TopicConfigValues;
 use super::value::{ConfigValue, split_list};
 
-/// What to do with a key. The discriminants are the codes of IncrementalAlterConfigs.
+/// The operation on a key. The discriminants are the codes of IncrementalAlterConfigs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i8)]
 pub enum Operation {
     /// Set the value.
     Set = 0,
-    /// Forget the value, so that the default counts.
+    /// Remove the value, so that the default is used.
     Delete = 1,
     /// Add items to a list.
     Append = 2,
@@ -39,7 +39,7 @@ impl Operation {
 pub struct Change<'a> {
     /// The key.
     pub name: &'a str,
-    /// What to do with it.
+    /// The operation on it.
     pub operation: Operation,
     /// The value or the items; ignored by [`Operation::Delete`].
     pub value: Option<&'a str>,
@@ -56,10 +56,10 @@ pub enum AlterError {
     InvalidRequest(String),
 }
 
-/// Values to store for the keys that change; `None` is to be forgotten.
+/// Values to store for the keys that change; `None` removes the value.
 pub type Changed = BTreeMap<String, Option<String>>;
 
-/// Which of a broker's two layers is changed.
+/// The layer of a broker's values that is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokerLayer {
     /// The values of this node.
@@ -106,8 +106,8 @@ pub(super) fn alter_values(
     Ok(difference(own, after))
 }
 
-/// Changes a node's own values, or the cluster's defaults: those that `own` has of the layer. `current` is what the node that
-/// decides runs with, which may be another node than the one whose values they are.
+/// Changes a node's own values, or the cluster's defaults: `own` has those of the layer. `current` is the configuration of the node
+/// that decides, which may be another node than the one whose values they are.
 pub fn alter_broker(
     layer: BrokerLayer,
     own: &BTreeMap<String, String>,
@@ -191,8 +191,8 @@ fn apply(
     Ok(after)
 }
 
-/// The list starts from the resource's own value, or from the key's default: not from the broker's value, just
-/// as in Kafka.
+/// Edits a list. It starts from the resource's own value, or from the key's default, and not from the broker's value: as in
+/// Kafka.
 fn edit_list(
     scope: Scope,
     own: &BTreeMap<String, String>,
@@ -243,7 +243,7 @@ fn validate_names(scope: Scope, what: &str, own: &BTreeMap<String, String>) -> R
     Ok(())
 }
 
-/// A group may choose only between the broker's minimum and maximum, where it has them (KIP-848).
+/// Checks a group's values against the broker's minimum and maximum, if it has them (KIP-848).
 fn validate_group_limits(own: &BTreeMap<String, String>, broker: &BrokerValues) -> Result<(), AlterError> {
     let refuse = |message: String| Err(AlterError::InvalidConfig(message));
     for (name, text) in own {
@@ -276,7 +276,7 @@ fn validate_group_limits(own: &BTreeMap<String, String>, broker: &BrokerValues) 
     Ok(())
 }
 
-/// Names that no key has are accepted: in Kafka they belong to plug-ins.
+/// Checks a broker's values. Unknown names are accepted: in Kafka they belong to plug-ins.
 fn validate_broker(layer: BrokerLayer, own: &BTreeMap<String, String>) -> Result<(), AlterError> {
     let refuse = |why: &str, names: Vec<&str>| match names.as_slice() {
         [] => Ok(()),
@@ -312,14 +312,14 @@ fn validate_broker(layer: BrokerLayer, own: &BTreeMap<String, String>) -> Result
     )
 }
 
-/// What keeps a node from starting is not set while it runs either: nothing would obey it.
+/// Refuses keys that would keep a node from starting: no code would apply them while it runs either.
 fn check_protections(changes: &[Change<'_>]) -> Result<(), AlterError> {
     let set = changes.iter().filter(|change| change.operation != Operation::Delete);
     let missing = set.filter_map(|change| protection::refusal(change.name, change.value.unwrap_or_default()));
     missing.map(AlterError::InvalidRequest).next().map_or(Ok(()), Err)
 }
 
-/// The links between nodes go on with the mechanisms and users with which the node has started.
+/// Keeps the mechanisms and users of links between nodes as they were when the node started.
 fn check_nodes(current: &BrokerConfig, changed: &BrokerConfig) -> Result<(), AlterError> {
     let Some(nodes) = &changed.nodes else { return Ok(()) };
     let started = current.with_dynamic(BTreeMap::new(), BTreeMap::new());
@@ -334,7 +334,7 @@ fn check_nodes(current: &BrokerConfig, changed: &BrokerConfig) -> Result<(), Alt
     )))
 }
 
-/// As in Kafka: a change by more than this is taken for a mistake.
+/// Refuses a change of the number of threads by more than a factor of two, as Kafka does: it is taken for a mistake.
 fn check_threads(name: &str, current: usize, wanted: usize) -> Result<(), AlterError> {
     let why = match wanted {
         _ if wanted < current / 2 => "should be at least half",
@@ -534,11 +534,11 @@ mod tests {
         );
     }
 
-    /// A key that nothing obeys is not taken for protection.
+    /// A key that no code applies must not be taken for protection.
     #[test]
     fn what_would_keep_clients_out_is_not_accepted_in_vain() {
         const JAAS: &str = "users or a login that belong to no known mechanism of a listener, which this version does not have: \
-                            nobody would have them, as in Kafka";
+                            no mechanism would use them, as in Kafka";
         const CLASS: &str = "a class of its own for SASL, which this version does not have: no class of Java is loaded here, \
                              and what it decides would not be";
         let text = "org.apache.kafka.common.security.plain.PlainLoginModule required;";

@@ -1,4 +1,4 @@
-//! What a node starts with: typed values of the broker keys that have an effect.
+//! The configuration of a node: typed values of the broker keys that have an effect.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,18 +20,18 @@ mod typed;
 
 use typed::Typed;
 
-/// What clients of the HTTP listener prove.
+/// The way in which clients of the HTTP listener authenticate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpAuthentication {
-    /// Nothing, over plain HTTP.
+    /// They do not, over plain HTTP.
     None,
-    /// The password of a user of SCRAM, over TLS.
+    /// By the password of a SCRAM user, over TLS.
     Basic,
-    /// That a certificate is theirs, over TLS.
+    /// By a certificate, over TLS.
     Certificate,
 }
 
-/// Everything that the broker reads from its configuration. Each field is named after its key, which documents it.
+/// All values that the broker reads from its configuration. Each field is named after its key, which documents it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BrokerConfig {
     /// `node.id`, or `broker.id`.
@@ -50,7 +50,7 @@ pub struct BrokerConfig {
     pub tls_listeners: Vec<Option<TlsListener>>,
     /// The controllers' listener, by which nodes speak to each other; none without other nodes.
     pub nodes: Option<NodeListener>,
-    /// `authorizer.class.name` and the keys beside it; none when everybody may do everything.
+    /// `authorizer.class.name` and the keys beside it; none if all clients may do everything.
     pub authorizer: Option<AuthorizerConfig>,
     /// Connections that are not authenticated yet.
     pub authentication: AuthenticationConfig,
@@ -60,11 +60,11 @@ pub struct BrokerConfig {
     pub cordoned_log_dirs: Vec<String>,
     /// `metadata.log.dir`; `None` is the one of `log_dirs` that has the metadata log, at first the first.
     pub metadata_log_dir: Option<String>,
-    /// `mainstem.attach`: names of topics, and the directories of the queues that they are.
+    /// `mainstem.attach`: names of topics, and the directories of their queues.
     pub attach: Vec<(String, PathBuf)>,
     /// `mainstem.http.listener` as host and port; `None` is off.
     pub http_listener: Option<(String, u16)>,
-    /// The `ssl.*` values of the HTTP listener, by `mainstem.http.authentication`; none where its clients prove nothing.
+    /// The `ssl.*` values of the HTTP listener, by `mainstem.http.authentication`; none if its clients do not authenticate.
     pub http_tls: Option<TlsListener>,
     /// `mainstem.metrics.partitions.max`.
     pub metrics_partitions_max: usize,
@@ -88,7 +88,7 @@ pub struct BrokerConfig {
     pub metadata_log: MetadataLogConfig,
     /// All values, for topics, DescribeConfigs and changes.
     pub values: BrokerValues,
-    /// What to tell the user at start.
+    /// Warnings for the user at start.
     pub warnings: Vec<ConfigWarning>,
 }
 
@@ -164,7 +164,7 @@ pub struct NetworkConfig {
     pub describe_partitions_max: usize,
 }
 
-/// Who may do what.
+/// The settings of the authorizer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorizerConfig {
     /// `super.users`: principals with semicolons between them.
@@ -273,7 +273,7 @@ pub struct LogMaintenance {
     pub producer_id_expiration_check_interval_ms: u64,
 }
 
-/// Compaction. What is shared between cleaners is for all of them together.
+/// Compaction. Limits that cleaners share apply to all of them together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CleanerConfig {
     /// `log.cleaner.enable`.
@@ -302,13 +302,13 @@ pub struct MetadataLogConfig {
 }
 
 impl BrokerConfig {
-    /// Whether clients or nodes log in by SASL at any listener.
+    /// Returns true if clients or nodes authenticate by SASL at any listener.
     pub fn has_sasl(&self) -> bool {
         self.sasl_listeners.iter().any(Option::is_some)
             || self.nodes.as_ref().is_some_and(|nodes| nodes.sasl.is_some())
     }
 
-    /// Reads, validates and types what is known at start; every problem is reported, not only the first.
+    /// Reads, validates and types the values that are known at start; it reports every problem, not only the first.
     pub fn from_sources(sources: Sources<'_>) -> Result<BrokerConfig, ConfigError> {
         let (values, warnings) = BrokerValues::from_sources(sources)?;
         let missing = protection::missing(&values);
@@ -321,8 +321,8 @@ impl BrokerConfig {
         }
     }
 
-    /// The same node under values that were set while it runs: the cluster's defaults, and its own over them.
-    /// Read-only keys do not change.
+    /// The same node with values that were set while it runs: the cluster's defaults, and its own over them. Read-only keys
+    /// do not change.
     pub fn with_dynamic(
         &self,
         cluster: BTreeMap<String, String>,
@@ -401,7 +401,7 @@ impl BrokerConfig {
         Ok(config)
     }
 
-    /// Whether a log directory, as `log.dirs` has it, is closed to new partitions.
+    /// Returns true if a log directory, by its path in `log.dirs`, is closed to new partitions.
     pub fn is_cordoned(&self, log_dir: &str) -> bool {
         self.cordoned_log_dirs.iter().any(|dir| dir == ALL_LOG_DIRS || dir == log_dir)
     }

@@ -1,4 +1,4 @@
-//! Client match patterns of telemetry subscriptions (KIP-714): `client_id=PATTERN`, and what a pattern may look at.
+//! Client match patterns of telemetry subscriptions (KIP-714): `client_id=PATTERN`, and the properties to match.
 
 use regex::{Regex, RegexBuilder};
 
@@ -55,7 +55,7 @@ pub fn client_match(item: &str) -> Option<(ClientSelector, Regex)> {
 /// Checks a value of `match`.
 ///
 /// # Errors
-/// What is wrong, in Kafka's words.
+/// The mistake, in Kafka's words.
 pub fn check_match(text: &str) -> Result<(), String> {
     match items(text).find(|item| client_match(item).is_none()) {
         Some(item) => Err(format!("Illegal client matching pattern: {item}")),

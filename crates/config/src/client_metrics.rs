@@ -1,4 +1,4 @@
-//! What a subscription to client metrics may say (KIP-714), and in which words the rest is refused.
+//! The values that a subscription to client metrics may have (KIP-714), and Kafka's messages for others.
 
 use std::collections::BTreeMap;
 

@@ -12,30 +12,30 @@ use super::topic::effective;
 pub struct DescribedConfig {
     /// The key.
     pub name: String,
-    /// The value that counts; `None` if there is none or if it is not to be shown.
+    /// The value in effect; `None` if there is none or if it is not to be shown.
     pub value: Option<String>,
-    /// It cannot be changed while the node runs.
+    /// True if it cannot be changed while the node runs.
     pub read_only: bool,
-    /// Where the value comes from.
+    /// The source of the value.
     pub source: ConfigSource,
-    /// The value is not shown.
+    /// True if the value is not shown.
     pub is_sensitive: bool,
-    /// Everything that was set for it or stands behind it, most precedent first.
+    /// All values that were set for it, and the defaults behind them, most precedent first.
     pub synonyms: Vec<DescribedSynonym>,
     /// The type; `None` for a name that the table does not know.
     pub kind: Option<ConfigType>,
-    /// What it means.
+    /// Its documentation.
     pub documentation: Option<&'static str>,
 }
 
-/// A value that stands behind a configuration.
+/// A value that would be in effect without the ones before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DescribedSynonym {
     /// The name under which it was set.
     pub name: String,
     /// Its value, in that name's unit; `None` if it is not to be shown.
     pub value: Option<String>,
-    /// Where it was set.
+    /// The layer in which it was set.
     pub source: ConfigSource,
 }
 
@@ -57,8 +57,8 @@ pub fn describe_client_metrics(
     describe_resource(Scope::ClientMetrics, ConfigSource::ClientMetrics, own, broker)
 }
 
-/// The keys of this node, by name. Keys without meaning here are left out unless someone set them, so that the
-/// answer does not promise what the broker does not do.
+/// The keys of this node, by name. Keys without meaning here are left out unless they are set, so that the answer does not
+/// promise more than the broker does.
 pub fn describe_broker(broker: &BrokerValues) -> Vec<DescribedConfig> {
     let shown = |key: &&ConfigKey| {
         let meant = !matches!(key.status, Status::WithoutMeaningHere(_)) && !key.internal;
@@ -76,7 +76,7 @@ pub fn describe_broker(broker: &BrokerValues) -> Vec<DescribedConfig> {
     entries
 }
 
-/// The cluster's defaults: only what was set as such, by name.
+/// The cluster's defaults: only those that were set, by name.
 pub fn describe_cluster_default(cluster: &BTreeMap<String, String>) -> Vec<DescribedConfig> {
     let values = BrokerValues { cluster: cluster.clone(), ..BrokerValues::default() };
     let names = cluster.keys();
@@ -118,7 +118,7 @@ fn describe_resource(
         .collect()
 }
 
-/// The default of a group's key that no broker key stands behind, as Kafka shows it.
+/// The default of a group's key that has no broker key behind it, as Kafka shows it.
 fn own_default(key: &ConfigKey) -> Option<DescribedSynonym> {
     let is_its_own = key.scope == Scope::Group && key.fallbacks.is_empty();
     let value = key.default.filter(|_| is_its_own)?.to_owned();
@@ -130,7 +130,7 @@ fn describe_broker_key(key: &ConfigKey, broker: &BrokerValues) -> DescribedConfi
     entry(key, value, synonyms_of(key, broker), key.update == UpdateMode::ReadOnly)
 }
 
-/// The first synonym is the value that counts; without any it is a default that has no broker key.
+/// The first synonym is the value in effect; without any it is a default that has no broker key.
 fn entry(
     key: &ConfigKey,
     value: Option<String>,
@@ -167,8 +167,8 @@ fn describe_unknown(name: &str, broker: &BrokerValues) -> DescribedConfig {
     }
 }
 
-/// What is set for a broker key and for what stands in for it, then their defaults: in the order in which they
-/// count, so that the first is the one that does.
+/// The values of a broker key and of its fallbacks, then their defaults, in the order of their precedence: the first one is in
+/// effect.
 fn synonyms_of(key: &ConfigKey, broker: &BrokerValues) -> Vec<DescribedSynonym> {
     let chain = chain_of(key);
     let mut synonyms = Vec::new();

@@ -1,4 +1,4 @@
-//! Values that are valid each, and come to nothing beside the others: a broker starts with them, as Kafka does, and says so.
+//! Values that are valid each, but have no effect beside the others: a broker starts with them, as Kafka does, and warns of them.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ enum Protection {
     Sasl,
 }
 
-/// All of a configuration.
+/// The warnings of a whole configuration.
 pub(super) fn warnings(config: &BrokerConfig) -> Vec<ConfigWarning> {
     let mut found = few_nodes(config);
     found.extend(protections(config));
@@ -24,7 +24,7 @@ pub(super) fn warnings(config: &BrokerConfig) -> Vec<ConfigWarning> {
     found
 }
 
-/// Numbers of replicas above the number of nodes: Kafka accepts them and then refuses the topics, or what is written to them.
+/// Numbers of replicas above the number of nodes: Kafka accepts them and then refuses the topics, or writes to them.
 fn few_nodes(config: &BrokerConfig) -> Vec<ConfigWarning> {
     let nodes = config.quorum.as_ref().map_or(1, |quorum| quorum.voters.len());
     let counts_replicas = |key: &ConfigKey| {
@@ -43,7 +43,7 @@ fn few_nodes(config: &BrokerConfig) -> Vec<ConfigWarning> {
     above.collect()
 }
 
-/// Keys of TLS and of SASL that no listener uses: clients may be believed to be kept out by them.
+/// Keys of TLS and of SASL that no listener uses: an operator may believe that they keep clients out.
 fn protections(config: &BrokerConfig) -> Vec<ConfigWarning> {
     let listeners: Vec<_> = config.listeners.open.iter().chain(&config.listeners.controller).collect();
     let http = config.http_tls.is_some();
@@ -96,7 +96,7 @@ fn protections(config: &BrokerConfig) -> Vec<ConfigWarning> {
     futile.collect()
 }
 
-/// Records that are allowed, and whose requests are not.
+/// Records that are allowed, in requests that are too large.
 fn large_messages(config: &BrokerConfig) -> Option<ConfigWarning> {
     let number = |name: &str| {
         let key = table::find(Scope::Broker, name).expect("it is in the table");

@@ -4,7 +4,7 @@ use super::broker::BrokerConfig;
 use super::properties::Properties;
 use super::sources::Sources;
 
-/// Any bytes parse or are refused, and what parsed is read back from what is written of it.
+/// Any bytes parse or are refused. The properties that were parsed are read back from their text.
 pub fn properties(data: &[u8]) {
     let Ok(parsed) = Properties::parse(data) else { return };
     let size: usize = parsed.iter().map(|entry| entry.key.len() + entry.value.len()).sum();
@@ -15,7 +15,7 @@ pub fn properties(data: &[u8]) {
         properties.iter().map(|entry| (entry.key.clone(), entry.value.clone())).collect()
     };
     assert_eq!(entries(&again), entries(&parsed));
-    // Starting from it either works or names what is wrong.
+    // A start with it either succeeds or names the mistakes.
     if let Err(error) = BrokerConfig::from_sources(Sources { file: Some(&parsed), ..Sources::default() }) {
         assert!(!error.to_string().is_empty());
     }

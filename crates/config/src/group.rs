@@ -1,4 +1,4 @@
-//! What one group runs with: its own values over the broker's, within the broker's limits.
+//! The settings of one group: its own values over the broker's, within the broker's limits.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ pub struct GroupConfigValues {
 }
 
 impl GroupConfigValues {
-    /// Types the group's own values over the broker's. A value of the group that was set under other limits than the
-    /// broker has now counts as the nearest one that it allows, as in Kafka. Names that are no group keys and values
-    /// that are not valid count as unset: both are refused before they are stored.
+    /// Types the group's own values over the broker's. A value that is outside of the broker's present limits counts as the
+    /// nearest allowed one, as in Kafka. Names that are no group keys and values that are not valid count as unset: both are
+    /// refused before they are stored.
     pub fn resolve(own: &BTreeMap<String, String>, broker: &BrokerValues) -> GroupConfigValues {
         let value = |name: &str| {
             let key = table::find(Scope::Group, name).expect("this file names keys of the table");
@@ -38,7 +38,7 @@ impl GroupConfigValues {
     }
 }
 
-/// The value that counts for a group key that is an integer, before the limits.
+/// The effective value of a group key that is an integer, before the limits.
 pub(super) fn int(key: &ConfigKey, own: &BTreeMap<String, String>, broker: &BrokerValues) -> Option<i64> {
     match effective(key, own, broker) {
         Some(ConfigValue::Int(value)) => Some(value),
@@ -62,7 +62,7 @@ fn limit_key(key: &ConfigKey, bound: &str) -> Option<&'static ConfigKey> {
     table::find(Scope::Broker, &format!("group.{kind}.{bound}.{rest}"))
 }
 
-/// Whether the settings of groups are measured against a key of the broker.
+/// Returns true if a broker key limits settings of groups.
 #[cfg(test)]
 pub(super) fn is_limit(name: &str) -> bool {
     let limits = |key: &'static ConfigKey| ["min", "max"].map(|bound| limit_key(key, bound));

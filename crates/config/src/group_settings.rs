@@ -81,13 +81,13 @@ pub struct GroupTimes {
 /// The settings of consumer groups, Kafka's keys with Kafka's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerGroupConfig {
-    /// What holds for groups without their own.
+    /// The time-outs of groups without their own.
     pub times: GroupTimes,
     /// Groups with their own, by group id.
     pub own_times: HashMap<Arc<str>, GroupTimes>,
     /// `group.consumer.max.size`: members of one group.
     pub max_size: usize,
-    /// `group.consumer.assignors`: those that members may ask for; the first is for groups that do not. Never empty.
+    /// `group.consumer.assignors`: those that members may ask for; the first is the default. Never empty.
     pub assignors: Vec<Assignor>,
     /// `group.consumer.migration.policy`.
     pub migration_policy: MigrationPolicy,

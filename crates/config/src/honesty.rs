@@ -44,13 +44,13 @@ fn collect(dir: &Path, found: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// What the files say in which the typed values of broker or topic are made.
+/// The text of the files that type the values of broker or topic.
 fn typed(sources: &[(PathBuf, String)], files: &[&str]) -> String {
     let is_one = |path: &PathBuf| files.iter().any(|file| path.ends_with(Path::new("config/src").join(file)));
     sources.iter().filter(|(path, _)| is_one(path)).map(|(_, code)| code.as_str()).collect()
 }
 
-/// Where typed values are made.
+/// The files that type values.
 const TYPED: [(Scope, &[&str]); 2] = [
     (Scope::Broker, &["broker.rs", "broker/typed.rs", "nodes.rs", "sasl.rs", "tls.rs"]),
     (Scope::Topic, &["topic.rs"]),

@@ -1,8 +1,8 @@
-//! One configuration key: its name, type, default, allowed values, and what it does here.
+//! One configuration key: its name, type, default, allowed values, and its effect here.
 //!
 //! Keys are `const` rows built by the functions at the end of this file, so that the tables read as tables.
 
-/// To what kind of resource a key belongs.
+/// The kind of resource that a key belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// Set per topic.
@@ -61,7 +61,7 @@ impl ConfigType {
     }
 }
 
-/// How much a key matters to most users, as Kafka rates it.
+/// The importance of a key for most users, as Kafka rates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Importance {
     /// Look at it before going live.
@@ -72,7 +72,7 @@ pub enum Importance {
     Low,
 }
 
-/// Whether and for whom a broker key can be changed while the node runs (KIP-226).
+/// The ways in which a broker key can be changed while the node runs (KIP-226).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpdateMode {
     /// Only at start.
@@ -83,7 +83,7 @@ pub enum UpdateMode {
     ClusterWide,
 }
 
-/// What a key does in this broker.
+/// The effect of a key in this broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// It has the effect that its documentation names.
@@ -92,12 +92,12 @@ pub enum Status {
     NamedOnly(&'static str),
     /// Known, validated, described; the feature behind it does not exist yet.
     PlannedLater(&'static str),
-    /// Known and validated so that a Kafka file starts; there is nothing here that it could mean.
+    /// Known and validated so that a Kafka file starts; it has no meaning here.
     WithoutMeaningHere(&'static str),
 }
 
 impl Status {
-    /// Why the key has no effect, or `None` if it has.
+    /// The reason why the key has no effect, or `None` if it has one.
     pub fn reason(self) -> Option<&'static str> {
         match self {
             Status::Honoured => None,
@@ -108,7 +108,7 @@ impl Status {
     }
 }
 
-/// Where a key and its default come from.
+/// The origin of a key and of its default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// Kafka's key with Kafka's default.
@@ -152,12 +152,12 @@ pub enum Valid {
     OffsetReset,
 }
 
-/// A key whose value stands in when the other one is unset, and the factor between their units.
+/// A key whose value is used when the other one is unset, and the factor between their units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fallback {
-    /// The broker key that stands in.
+    /// The broker key whose value is used.
     pub key: &'static str,
-    /// Its value times this is the value of the key that it stands in for.
+    /// Its value times this is the value of the other key.
     pub factor: i64,
 }
 
@@ -167,12 +167,12 @@ impl Fallback {
         Fallback { key, factor: 1 }
     }
 
-    /// Minutes stand in for milliseconds.
+    /// A key in minutes, for one in milliseconds.
     pub(super) const fn minutes(key: &'static str) -> Fallback {
         Fallback { key, factor: 60_000 }
     }
 
-    /// Hours stand in for milliseconds.
+    /// A key in hours, for one in milliseconds.
     pub(super) const fn hours(key: &'static str) -> Fallback {
         Fallback { key, factor: 3_600_000 }
     }
@@ -191,24 +191,24 @@ pub struct ConfigKey {
     pub default: Option<&'static str>,
     /// The allowed values.
     pub valid: Valid,
-    /// How much it matters.
+    /// Its importance.
     pub importance: Importance,
-    /// Whether it can change while the node runs. Topic and group keys always can.
+    /// The ways in which it can change while the node runs. Topic and group keys always can.
     pub update: UpdateMode,
-    /// What it does here.
+    /// Its effect here.
     pub status: Status,
-    /// Whose key it is, and whether the default is Kafka's.
+    /// Kafka's key or ours, and whether the default is Kafka's.
     pub origin: Origin,
-    /// Hidden from descriptions unless it is set.
+    /// True if descriptions leave it out unless it is set.
     pub internal: bool,
-    /// What stands in while it is unset, most precedent first.
+    /// The keys whose values are used while it is unset, most precedent first.
     pub fallbacks: &'static [Fallback],
-    /// What it means, with its unit.
+    /// Its documentation, with its unit.
     pub doc: &'static str,
 }
 
 impl ConfigKey {
-    /// A value of this key is never shown.
+    /// Returns true if a value of this key is never shown.
     pub fn is_sensitive(&self) -> bool {
         self.kind == ConfigType::Password
     }
@@ -261,7 +261,7 @@ pub(super) const fn client_metrics(name: &'static str, kind: ConfigType) -> Conf
     ConfigKey::new(name, Scope::ClientMetrics, kind)
 }
 
-/// What a row may say beyond name and type.
+/// The parts of a row beside name and type.
 impl ConfigKey {
     pub(super) const fn default(mut self, value: &'static str) -> ConfigKey {
         self.default = Some(value);

@@ -1,10 +1,9 @@
 //! Configuration: one table of keys, and everything that is made from it.
 //!
-//! [`table`] holds the keys of topics, brokers and groups. [`BrokerConfig`] is what a node starts with, built from
-//! a properties file, environment and overrides; [`TopicConfigValues`] is what one topic runs with,
-//! [`GroupConfigValues`] one group;
-//! [`describe`] answers DescribeConfigs; [`alter`] is the rule of IncrementalAlterConfigs; [`docs`] writes the
-//! reference page.
+//! [`table`] holds the keys of topics, brokers and groups. [`BrokerConfig`] is the configuration of a node, from a properties
+//! file, the environment and overrides. [`TopicConfigValues`] has the settings of one topic, [`GroupConfigValues`] those of one
+//! group. [`describe`] answers DescribeConfigs; [`alter`] is the rule of IncrementalAlterConfigs; [`docs`] writes the reference
+//! page.
 //!
 //! Architecture invariant: nothing here but [`files`] reads a file, and nothing the environment or a clock.
 

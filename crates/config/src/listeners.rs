@@ -1,15 +1,15 @@
-//! Listeners: what a node listens on, and what it tells clients to connect to.
+//! Listeners: the addresses that a node opens, and those that it advertises to clients.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::sources::Problem;
 
-/// How a listener protects its connections.
+/// The protection of a listener's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i16)]
 pub enum SecurityProtocol {
-    /// Not at all.
+    /// None.
     Plaintext = 0,
     /// TLS.
     Ssl = 1,
@@ -57,10 +57,10 @@ impl SecurityProtocol {
 pub struct Endpoint {
     /// The listener's name, in capitals.
     pub listener: String,
-    /// How it protects its connections.
+    /// The protection of its connections.
     pub protocol: SecurityProtocol,
-    /// A name or address without brackets. Empty: every interface when listening; this host's own name when
-    /// advertised, which the caller fills in.
+    /// A name or address without brackets. Empty for every interface in `listeners`. In an advertised listener it stands for
+    /// this host's own name, which the caller fills in.
     pub host: String,
     /// The port. 0 lets the system choose; an advertised 0 stands for the port that was chosen.
     pub port: u16,
@@ -80,7 +80,7 @@ impl Endpoint {
     }
 }
 
-/// Returns true if a host, a name or an address without brackets, is reached from this host alone.
+/// Returns true if a host, a name or an address without brackets, can be reached from this host alone.
 pub(crate) fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback())
 }
@@ -88,13 +88,13 @@ pub(crate) fn is_loopback(host: &str) -> bool {
 /// The listeners of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listeners {
-    /// To be opened: all but those for controllers. At least one.
+    /// Listeners to open: all but those for controllers. At least one.
     pub open: Vec<Endpoint>,
-    /// What is advertised to clients of each open listener, by the listener's name.
+    /// The address that is advertised to clients of each open listener, by the listener's name.
     pub advertised: Vec<Endpoint>,
     /// The listener between nodes.
     pub inter_broker: String,
-    /// The listener for the other nodes of a cluster: the first of `controller.listener.names` that is there.
+    /// The listener for the other nodes of a cluster: the first of `controller.listener.names` that exists.
     pub controller: Option<Endpoint>,
 }
 
@@ -215,7 +215,7 @@ impl ListenerKeys<'_> {
     }
 }
 
-/// The listener that `security.inter.broker.protocol` means.
+/// The listener that `security.inter.broker.protocol` selects.
 fn listener_of(protocol: SecurityProtocol, advertised: &[Endpoint]) -> Result<String, Problem> {
     match advertised.iter().find(|endpoint| endpoint.protocol == protocol) {
         Some(endpoint) => Ok(endpoint.listener.clone()),
@@ -226,7 +226,7 @@ fn listener_of(protocol: SecurityProtocol, advertised: &[Endpoint]) -> Result<St
     }
 }
 
-/// Each open listener is advertised, no other one is, and each at an address that a client can reach.
+/// Checks that exactly the open listeners are advertised, each at an address that a client can reach.
 fn check_advertised(advertised: &[Endpoint], open: &[Endpoint]) -> Result<(), Problem> {
     let is_in = |name: &str, endpoints: &[Endpoint]| endpoints.iter().any(|each| each.listener == name);
     for Endpoint { listener, host, port, .. } in advertised {

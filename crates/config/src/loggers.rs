@@ -7,7 +7,7 @@ use super::alter::{AlterError, Change, Operation, check_shape};
 use super::describe::DescribedConfig;
 use super::sources::ConfigSource;
 
-/// The name of the logger whose level counts where no other has one.
+/// The name of the logger whose level is used for loggers without a level of their own.
 pub const ROOT: &str = "root";
 
 /// The parts of the program that can have a level of their own: its crates.
@@ -32,18 +32,18 @@ pub const LOGGERS: [&str; 18] = [
     "mainstem_wire",
 ];
 
-/// How much is logged. What is logged at a level is logged at those after it too.
+/// The level of a logger. It logs the messages of its level and of all levels before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     /// Nothing: no message here is fatal.
     Fatal,
-    /// What an operator has to look after.
+    /// Failures that an operator has to look after.
     Error,
-    /// What an operator may want to look after.
+    /// Events that an operator may want to look after.
     Warn,
-    /// What was done.
+    /// Actions of the node.
     Info,
-    /// What is needed to find a fault.
+    /// Details that are needed to find a fault.
     Debug,
     /// Everything.
     Trace,
@@ -67,7 +67,7 @@ impl LogLevel {
     }
 }
 
-/// What each logger logs.
+/// The levels of all loggers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggerLevels {
     root: LogLevel,
@@ -122,7 +122,7 @@ impl LoggerLevels {
         }
     }
 
-    /// The answer of DescribeConfigs, by name: the level that counts for each logger.
+    /// The answer of DescribeConfigs, by name: the effective level of each logger.
     pub fn describe(&self) -> Vec<DescribedConfig> {
         let mut levels: BTreeMap<&str, LogLevel> = LOGGERS.iter().map(|name| (*name, self.root)).collect();
         levels.extend(self.own());

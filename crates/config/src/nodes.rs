@@ -1,7 +1,7 @@
-//! How the nodes of a cluster prove to each other who they are, and what keeps strangers from reading along.
+//! Authentication between the nodes of a cluster, and encryption of their connections.
 //!
-//! All that nodes say to each other goes over the controllers' listener, by its protocol. Its keys have the prefix of
-//! that listener on both ends of a connection: the node that dials shows the same certificate as the one that answers.
+//! Nodes send all requests to each other over the controllers' listener, by its protocol. Its keys have the prefix of that
+//! listener on both ends of a connection: the node that dials shows the same certificate as the one that answers.
 
 use std::path::PathBuf;
 
@@ -12,15 +12,15 @@ use super::tls::{self, TlsListener};
 
 /// The key that names the file with the nodes' secret.
 const SECRET: &str = "mainstem.node.secret.location";
-/// The key by which nodes need prove nothing, from whichever host they connect.
+/// The key that lets nodes connect without authentication, from any host.
 const UNAUTHENTICATED: &str = "mainstem.unauthenticated.nodes";
 
-/// The controllers' listener, as far as security goes.
+/// The security settings of the controllers' listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeListener {
     /// Its name and address.
     pub endpoint: Endpoint,
-    /// What it asks of other nodes; none without SASL.
+    /// The SASL mechanisms for other nodes; none without SASL.
     pub sasl: Option<SaslListener>,
     /// `sasl.mechanism.controller.protocol`, one of those of `sasl`; none without SASL.
     pub login: Option<&'static str>,
@@ -30,7 +30,7 @@ pub struct NodeListener {
     pub secret: Option<PathBuf>,
 }
 
-/// The proof that the configuration wants of nodes.
+/// The authentication of nodes that the configuration demands.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Proof {
     /// `mainstem.require.authentication`: there has to be one.
@@ -40,12 +40,12 @@ pub(super) struct Proof {
 }
 
 impl NodeListener {
-    /// Returns true if whoever connects has to prove who it is.
+    /// Returns true if peers that connect have to authenticate.
     pub fn authenticates(&self) -> bool {
         self.sasl.is_some() || self.secret.is_some() || self.tls.as_ref().is_some_and(asks_for_certificates)
     }
 
-    /// By the keys of a node with others.
+    /// Reads the listener from the keys of a node of a cluster.
     pub(super) fn new(
         values: &BrokerValues,
         listeners: &Listeners,
@@ -62,7 +62,7 @@ impl NodeListener {
         let listener = NodeListener { endpoint: endpoint.clone(), sasl, login, tls, secret };
         let mut problems = Vec::new();
         problems.extend(listener.proven_twice());
-        problems.extend(listener.open_to_strangers(proof));
+        problems.extend(listener.open_to_unauthenticated(proof));
         if proof.is_required && !listener.authenticates() {
             problems.push(Problem::new(format!(
                 "the controller's listener {endpoint} does not authenticate the nodes that connect to it, which \
@@ -88,22 +88,23 @@ impl NodeListener {
         })
     }
 
-    /// A peer that proves nothing could vote, and stop the cluster: beyond this host that is only so if somebody said it.
-    fn open_to_strangers(&self, proof: Proof) -> Option<Problem> {
+    /// Refuses a listener that other hosts reach without authentication: a peer could vote, and stop the cluster. The operator
+    /// may allow it by a key.
+    fn open_to_unauthenticated(&self, proof: Proof) -> Option<Problem> {
         if proof.is_waived || self.authenticates() || self.endpoint.is_loopback() {
             return None;
         }
         Some(Problem::new(format!(
-            "the controller's listener {} takes connections from other hosts, and whoever connects could act as a node, without \
-             proving anything: make a secret by `mainstem security node-secret FILE`, copy the file to each node and set \
+            "the controller's listener {} takes connections from other hosts, and any peer that connects could \
+             act as a node, without proving anything: make a secret by `mainstem security node-secret FILE`, copy the file to each node and set \
              {SECRET} to it; or use certificates (docs/security.md); or, where a firewall keeps others away, set \
              {UNAUTHENTICATED}=true",
             self.endpoint
         )))
     }
 
-    /// Kafka's brokers copy over the listener between brokers, ours over that of the controllers: what was asked for on the
-    /// one has to be there on the other.
+    /// Kafka's brokers replicate over the listener between brokers, ours over that of the controllers: protection that is
+    /// configured for the first is needed on the second.
     fn weaker_than_asked(&self, values: &BrokerValues, listeners: &Listeners) -> Option<Problem> {
         let keys = ["inter.broker.listener.name", "security.inter.broker.protocol"];
         let key = keys.into_iter().find(|key| values.lookup(key).is_some())?;
@@ -146,7 +147,7 @@ fn asks_for_certificates(tls: &TlsListener) -> bool {
     tls.get("ssl.client.auth") == Some("required")
 }
 
-/// By which mechanism this node proves itself to others.
+/// The mechanism by which this node authenticates at others.
 fn login(values: &BrokerValues, endpoint: &Endpoint, sasl: &SaslListener) -> Result<&'static str, Problem> {
     const KEY: &str = "sasl.mechanism.controller.protocol";
     let wanted = values.lookup(KEY).map_or("GSSAPI", |(text, _)| text.trim());
@@ -211,7 +212,7 @@ mod tests {
     #[test]
     fn peers_from_other_hosts_prove_something_unless_it_is_said_that_they_need_not() {
         let beyond = "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n";
-        let refused = "whoever connects could act as a node";
+        let refused = "any peer that connects could act as a node";
         check("PLAINTEXT", beyond, refused);
         check("SSL", beyond, refused);
         check("SSL", &format!("{beyond}ssl.client.auth=required\n"), "sasl false, tls true");

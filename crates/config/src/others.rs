@@ -1,7 +1,7 @@
 //! Signs that other nodes exist, in the configuration of a node that would begin a cluster of its own.
 //!
-//! Such a node would take writes that the cluster never sees, so that no sign of others is passed over: where the node is not told
-//! which nodes the cluster has, it does not start.
+//! Such a node would take writes that the cluster never sees. So it does not start if there is any sign of others, unless its
+//! configuration names the nodes of the cluster.
 
 use super::listeners::{Endpoint, Listeners, is_loopback};
 use super::sources::{BrokerValues, Problem};
@@ -10,16 +10,16 @@ use super::sources::{BrokerValues, Problem};
 pub(super) const ZOOKEEPER: &str = "zookeeper.connect";
 const BOOTSTRAP: &str = "controller.quorum.bootstrap.servers";
 const ROLES: &str = "process.roles";
-/// What one node has to be told: completes a message.
+/// The setting for one node alone: completes a message.
 const ALONE: &str = "for one node by itself set process.roles=broker,controller";
 const TOGETHER: &str = "for a node of a cluster name all nodes in controller.quorum.voters=ID@HOST:PORT,..., the same on each of them";
 
-/// One problem for each sign. For a node without `controller.quorum.voters`, or of which these name itself alone.
+/// One problem for each sign, of a node without `controller.quorum.voters`, or of which these name itself alone.
 pub(super) fn signs(values: &BrokerValues, listeners: &Listeners) -> Vec<Problem> {
     [zookeeper(values), roles(values), bootstrap(values, listeners)].into_iter().flatten().collect()
 }
 
-/// The text of a key, if it says anything.
+/// The text of a key, if it is set and not empty.
 fn text<'v>(values: &'v BrokerValues, key: &str) -> Option<&'v str> {
     values.lookup(key).map(|(text, _)| text.trim()).filter(|text| !text.is_empty())
 }
@@ -37,7 +37,7 @@ fn zookeeper(values: &BrokerValues) -> Option<Problem> {
     Some(problem(values, ZOOKEEPER, message))
 }
 
-/// A broker alone has its controller elsewhere.
+/// A broker without the role of a controller has its controller on another node.
 fn roles(values: &BrokerValues) -> Option<Problem> {
     let roles = text(values, ROLES).filter(|roles| *roles == "broker")?;
     let message = format!(
@@ -52,7 +52,7 @@ fn bootstrap(values: &BrokerValues, listeners: &Listeners) -> Option<Problem> {
         return None;
     }
     let servers = text(values, BOOTSTRAP)?;
-    // What is advertised for controllers is no address for clients, and not among the listeners.
+    // The advertised address for controllers is no address for clients, and not among the listeners.
     let advertised = text(values, "advertised.listeners").unwrap_or_default();
     let is_advertised =
         |server: &str| advertised.split(',').any(|one| one.trim().ends_with(&format!("://{server}")));
@@ -84,7 +84,7 @@ mod tests {
     const CONTROLLER: &str = "process.roles=broker,controller\ncontroller.listener.names=CONTROLLER\n\
                               listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n";
 
-    /// The configuration is refused with this text, or taken where there is none.
+    /// Checks that the configuration is refused with this text, or accepted if there is none.
     #[track_caller]
     fn check(lines: &str, refused: Option<&str>) {
         let file = Properties::parse(lines.as_bytes()).expect("it is well formed");

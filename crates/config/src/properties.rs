@@ -25,7 +25,7 @@ pub struct Property {
 pub struct PropertiesError {
     /// The line of the file, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The mistake in it.
     pub problem: &'static str,
 }
 
@@ -56,7 +56,7 @@ impl Properties {
         Properties { entries }
     }
 
-    /// The value of a key; the last line that sets it counts, as in Java.
+    /// The value of a key; the last line that sets it wins, as in Java.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.entries.iter().rev().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
     }
@@ -125,7 +125,7 @@ fn next_logical_line(lines: &mut NaturalLines<'_>) -> Option<(usize, String)> {
     (!logical.is_empty()).then_some((at, logical))
 }
 
-/// A line goes on if an odd number of backslashes ends it: pairs of them are escaped backslashes.
+/// Returns true if an odd number of backslashes ends a line: pairs of them are escaped backslashes.
 fn continues(line: &str) -> bool {
     line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }

@@ -1,9 +1,9 @@
-//! What a configuration may ask for that would keep clients out, and that this version does not have.
+//! Keys that would keep clients out, and that this version does not support.
 //!
-//! Such a key must not be passed over: the node would start open where its operator believes it closed. It is a
-//! problem at start, in whatever place it was written. A key with the value that it has anyway asks for nothing.
+//! Such a key must not be ignored: the node would start open although its operator believes it closed. It is a
+//! problem at start, from every source. A key with its default value asks for nothing.
 //!
-//! A protection that comes to exist takes its rows out of [`PROTECTIONS`]; nothing else knows of them.
+//! A protection that gets implemented loses its rows in [`PROTECTIONS`]; no other code has to change.
 
 use super::key::Scope;
 use super::sasl;
@@ -16,15 +16,15 @@ use super::tls;
 pub(super) struct Protection {
     /// A key's name, or the beginning of several if it ends in a dot. Both are seen through a listener's prefix.
     pub(super) key: &'static str,
-    /// What the key asks for: completes "KEY asks for ...".
+    /// The protection that the key asks for: completes "KEY asks for ...".
     pub(super) asks_for: &'static str,
-    /// The consequence of doing without it: completes "which this version does not have: ...".
+    /// The consequence of its absence: completes "which this version does not have: ...".
     otherwise: &'static str,
     /// The advice, as a sentence.
     advice: &'static str,
 }
 
-/// All that is refused. Sorted by key; of several that cover a name the longest counts.
+/// All keys that are refused. Sorted by key; of several that cover a name the longest is used.
 pub(super) const PROTECTIONS: &[Protection] = &[
     row(
         "alter.config.policy.class.name",
@@ -46,16 +46,16 @@ pub(super) const PROTECTIONS: &[Protection] = &[
     ),
     row("connections.max.reauth.ms", "clients that authenticate again", "sessions would last", SHUT),
     row("create.topic.policy.class.name", "a policy that refuses topics", "every topic would be made", CLASS),
-    row("delegation.token.master.key", "delegation tokens", "nobody could log in by one", REMOVE),
-    row("delegation.token.secret.key", "delegation tokens", "nobody could log in by one", REMOVE),
+    row("delegation.token.master.key", "delegation tokens", "no client could log in by one", REMOVE),
+    row("delegation.token.secret.key", "delegation tokens", "no client could log in by one", REMOVE),
     row(
         "mainstem.audit.",
         "a record of denials and changes of security in a topic",
         "nothing would be recorded",
         REMOVE,
     ),
-    row("mainstem.roles", "roles", "nobody would have them", REMOVE),
-    row("mainstem.roles.", "roles", "nobody would have them", REMOVE),
+    row("mainstem.roles", "roles", "no user would have them", REMOVE),
+    row("mainstem.roles.", "roles", "no user would have them", REMOVE),
     row(
         "mainstem.ssl.",
         "certificates that are looked for in revocation lists",
@@ -73,14 +73,14 @@ pub(super) const PROTECTIONS: &[Protection] = &[
     row(
         "sasl.jaas.config",
         "users or a login that belong to no known mechanism of a listener",
-        "nobody would have them, as in Kafka",
+        "no mechanism would use them, as in Kafka",
         JAAS,
     ),
-    row("sasl.kerberos.", "a setting of GSSAPI (Kerberos)", "nobody could log in by it", MECHANISM),
-    row("sasl.login.", "a setting of OAUTHBEARER and GSSAPI", "nobody could log in by them", MECHANISM),
+    row("sasl.kerberos.", "a setting of GSSAPI (Kerberos)", "no client could log in by it", MECHANISM),
+    row("sasl.login.", "a setting of OAUTHBEARER and GSSAPI", "no client could log in by them", MECHANISM),
     row("sasl.login.callback.handler.class", "a class of its own for SASL", NOT_LOADED, CLASS),
     row("sasl.login.class", "a class of its own for SASL", NOT_LOADED, CLASS),
-    row("sasl.oauthbearer.", "a setting of OAUTHBEARER", "nobody could log in by it", MECHANISM),
+    row("sasl.oauthbearer.", "a setting of OAUTHBEARER", "no client could log in by it", MECHANISM),
     row("sasl.server.callback.handler.class", "a class of its own for SASL", NOT_LOADED, CLASS),
     row("security.inter.broker.protocol", "TLS or SASL between brokers", OPEN, SHUT),
     row("ssl.", "a setting of TLS", "connections would not be protected as it says", REMOVE),
@@ -114,7 +114,7 @@ const MECHANISM: &str = "Remove the key, and use PLAIN, SCRAM-SHA-256 or SCRAM-S
 const JAAS: &str = "Set listener.name.LISTENER.MECHANISM.sasl.jaas.config instead, such as \
                     listener.name.sasl_ssl.plain.sasl.jaas.config, for plain, scram-sha-256 or scram-sha-512";
 
-/// The protection that a name asks for and that is not there, whatever its value.
+/// The missing protection that a name asks for, whatever its value.
 pub(super) fn of_name(name: &str) -> Option<&'static Protection> {
     let covering = PROTECTIONS.iter().filter(|row| row.covers(name));
     covering.max_by_key(|row| row.key.len()).filter(|_| !is_honoured(name))
@@ -125,11 +125,11 @@ pub(super) fn is_row(name: &str) -> bool {
     PROTECTIONS.iter().any(|row| row.covers(name))
 }
 
-/// The authorizer whose rules are obeyed.
+/// The authorizer whose rules are applied.
 const STANDARD_AUTHORIZER: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
 
-/// Keys below the rows that are obeyed, also for one listener. A variable of the environment that names a listener is
-/// not: which one it means cannot be told.
+/// Keys below the rows that are supported, also for one listener. A variable of the environment that names a listener is not:
+/// underscores do not say which listener it means.
 const HONOURED: &[&str] = &[
     "connections.max.reauth.ms",
     "sasl.enabled.mechanisms",
@@ -144,8 +144,7 @@ fn is_honoured(name: &str) -> bool {
     HONOURED.contains(&key) || tls::KEYS.contains(&key) || sasl::is_jaas_of_mechanism(name)
 }
 
-/// One problem for each key that was set at start and asks for a protection that is not there. Values are not shown:
-/// some are secrets.
+/// One problem for each key that was set at start and asks for a missing protection. Values are not shown: some are secrets.
 pub(super) fn missing(values: &BrokerValues) -> Vec<Problem> {
     let authorizer = values.lookup("authorizer.class.name").map(|(class, _)| class);
     let is_standard = authorizer == Some(STANDARD_AUTHORIZER);
@@ -158,7 +157,7 @@ pub(super) fn missing(values: &BrokerValues) -> Vec<Problem> {
     asking.collect()
 }
 
-/// Why a value is not set while the node runs; none if nothing that is missing is asked for by it.
+/// The reason why a value cannot be set while the node runs; none if it asks for no missing protection.
 pub(super) fn refusal(name: &str, value: &str) -> Option<String> {
     let row = of_name(name).filter(|_| !asks_for_nothing(name, value))?;
     Some(row.message(name))
@@ -169,7 +168,7 @@ fn problem(name: &str, row: &Protection, origin: StaticOrigin) -> Problem {
     Problem { origin: Some(origin), message }
 }
 
-/// Empty, or what the key says when it is not set.
+/// Returns true if a value is empty, or the key's default.
 pub(super) fn asks_for_nothing(name: &str, text: &str) -> bool {
     if text.is_empty() {
         return true;
@@ -188,12 +187,12 @@ impl Protection {
         let of_listener = base != name;
         let group = self.key.ends_with('.');
         let plain = if group { base.starts_with(self.key) } else { base == self.key };
-        // `listener.name.NAME.MECHANISM.sasl.KEY` where the table has no such KEY.
+        // `listener.name.NAME.MECHANISM.sasl.KEY` if the table has no such KEY.
         let of_mechanism = group && of_listener && base.contains(&format!(".{}", self.key));
         plain || of_mechanism || self.covers_variable(name)
     }
 
-    /// Variables of the environment of which the table has no key keep their own name.
+    /// Variables of the environment without a key in the table keep their own name.
     fn covers_variable(&self, name: &str) -> bool {
         let variable = environment_name(self.key);
         let of_listener = name.strip_prefix("MAINSTEM_LISTENER_NAME_");
@@ -282,7 +281,7 @@ mod tests {
             ("ssl.engine.factory.class=a.B", NOT_LOADED, "may do without"),
             ("sasl.jaas.config=a", "as in Kafka", "listener.name.LISTENER.MECHANISM."),
             ("listener.name.internal.sasl.jaas.config=a", "as in Kafka", "listener.name.LISTENER.MECHANISM."),
-            ("sasl.kerberos.service.name=kafka", "nobody could log in", "SCRAM-SHA-512"),
+            ("sasl.kerberos.service.name=kafka", "no client could log in", "SCRAM-SHA-512"),
             ("create.topic.policy.class.name=a.B", "every topic would be made", "may do without"),
             ("ssl.unheard.of=x", "not be protected as it says", "Remove the key"),
         ] {

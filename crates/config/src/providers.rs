@@ -1,8 +1,8 @@
-//! Values that stand elsewhere (KIP-297): `${env:NAME}`, `${file:PATH:KEY}`, `${directory:PATH:FILE}`, for the providers that
+//! Values outside of the file (KIP-297): `${env:NAME}`, `${file:PATH:KEY}`, `${directory:PATH:FILE}`, for the providers that
 //! `config.providers` names.
 //!
-//! Other than in Kafka, what a provider does not have keeps the broker from starting: a password that is missing must not
-//! become the text of its variable. What names no provider of the list stays as it is, as in Kafka.
+//! Other than in Kafka, a value that a provider does not have keeps the broker from starting: a missing password must not become
+//! the text of its variable. A variable of a provider that is not in the list stays as it is, as in Kafka.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use super::properties::{Properties, Property};
 const LIST: &str = "config.providers";
 const PACKAGE: &str = "org.apache.kafka.common.config.provider.";
 
-/// Why values of a file are not known.
+/// The reason why values of a file are not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct ProviderError {
     /// The line of the file, from 1.
     pub line: usize,
-    /// What is wrong, without any value.
+    /// The mistake, without any value.
     pub problem: String,
 }
 
-/// Where values are found.
+/// The sources of values outside of the file.
 pub struct Surroundings<'a> {
     /// The variables of the process.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
@@ -37,10 +37,10 @@ enum Kind {
 }
 
 impl Properties {
-    /// The same with the values that stand elsewhere, and without the keys of providers.
+    /// The same with the values from providers, and without the keys of providers.
     ///
     /// # Errors
-    /// When a provider is none of Kafka's three, has a parameter that is not obeyed, or does not have a value.
+    /// When a provider is none of Kafka's three, has an unsupported parameter, or does not have a value.
     pub fn resolved(&self, surroundings: &Surroundings<'_>) -> Result<Properties, ProviderError> {
         let Some(list) = self.get(LIST).filter(|list| !list.trim().is_empty()) else {
             return Ok(self.clone());
@@ -85,7 +85,7 @@ impl Properties {
     }
 }
 
-/// A text with each variable of a known provider replaced, once: what comes in its place is not looked at.
+/// A text with each variable of a known provider replaced, once: variables in the replacement stay.
 fn substitute(
     text: &str,
     providers: &BTreeMap<&str, Kind>,

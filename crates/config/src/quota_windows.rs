@@ -10,7 +10,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Milliseconds that all windows cover: what is older does not count.
+    /// Milliseconds that all windows cover: older samples do not count.
     pub fn span_ms(&self) -> u64 {
         u64::from(self.count).saturating_mul(self.size_ms)
     }

@@ -1,7 +1,7 @@
-//! SASL as a listener's keys ask for it: mechanisms, their users, and how long a session lasts.
+//! SASL settings of a listener: mechanisms, their users, and the length of sessions.
 //!
-//! A value is looked for as `listener.name.LISTENER.MECHANISM.KEY`, then `listener.name.LISTENER.KEY`, then `KEY`. JAAS
-//! texts count under the first name alone, as in Kafka.
+//! A value is looked up as `listener.name.LISTENER.MECHANISM.KEY`, then `listener.name.LISTENER.KEY`, then `KEY`. JAAS texts are
+//! read under the first name alone, as in Kafka.
 
 use std::fmt;
 
@@ -17,10 +17,10 @@ const MECHANISMS: [&str; 3] = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
 /// The key of users and logins.
 const JAAS: &str = "sasl.jaas.config";
 
-/// The mechanism whose users stand in the JAAS text.
+/// The mechanism whose users are in the JAAS text.
 const PLAIN: &str = "PLAIN";
 
-/// What a SASL listener asks of its clients.
+/// The SASL settings of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaslListener {
     /// `sasl.enabled.mechanisms`, in this order; at least one.
@@ -36,7 +36,7 @@ pub struct SaslMechanism {
     pub name: &'static str,
     /// `sasl.jaas.config`; PLAIN has one.
     pub jaas_config: Option<SecretText>,
-    /// `connections.max.reauth.ms`; 0 lets a session last.
+    /// `connections.max.reauth.ms`; with 0 a session does not end.
     pub max_reauth_ms: u64,
 }
 
@@ -62,18 +62,18 @@ impl fmt::Debug for SecretText {
 }
 
 impl SecurityProtocol {
-    /// Whether clients authenticate by SASL.
+    /// Returns true if clients authenticate by SASL.
     pub fn has_sasl(self) -> bool {
         matches!(self, SecurityProtocol::SaslPlaintext | SecurityProtocol::SaslSsl)
     }
 
-    /// Whether connections are encrypted by TLS.
+    /// Returns true if connections are encrypted by TLS.
     pub fn has_tls(self) -> bool {
         matches!(self, SecurityProtocol::Ssl | SecurityProtocol::SaslSsl)
     }
 }
 
-/// Says of a name whether the JAAS text under it is read: `listener.name.LISTENER.MECHANISM.sasl.jaas.config`.
+/// Returns true if the JAAS text of a name is read: `listener.name.LISTENER.MECHANISM.sasl.jaas.config`.
 pub(super) fn is_jaas_of_mechanism(name: &str) -> bool {
     let inner =
         name.strip_prefix("listener.name.").and_then(|rest| rest.strip_suffix(JAAS)?.strip_suffix('.'));
@@ -81,7 +81,7 @@ pub(super) fn is_jaas_of_mechanism(name: &str) -> bool {
     mechanism.is_some_and(|found| MECHANISMS.iter().any(|known| known.to_lowercase() == found))
 }
 
-/// The demands of each open listener, in their order; none without SASL. Else the problems of all listeners.
+/// The SASL settings of each open listener, in their order; none without SASL. Else the problems of all listeners.
 pub(super) fn listeners(
     values: &BrokerValues,
     open: &[Endpoint],
@@ -95,7 +95,7 @@ pub(super) fn listeners(
     if problems.is_empty() { Ok(found) } else { Err(problems) }
 }
 
-/// The values that count for one listener.
+/// The effective values of one listener.
 struct ListenerValues<'a> {
     values: &'a BrokerValues,
     endpoint: &'a Endpoint,
@@ -140,7 +140,7 @@ impl ListenerValues<'_> {
         Ok(SaslMechanism { name: known, jaas_config, max_reauth_ms })
     }
 
-    /// The listener's mechanisms are wrong.
+    /// The problem of a listener whose mechanisms are wrong.
     fn problem(&self, why: &str) -> Problem {
         Problem::new(format!(
             "listeners={}: sasl.enabled.mechanisms, which {}.sasl.enabled.mechanisms overrides, {why}",

@@ -1,7 +1,7 @@
-//! Where a broker's values come from, and which of them counts.
+//! The sources of a broker's values, and their precedence.
 //!
-//! Known at start, most precedent first: `--set`, environment, file. Over them lie the values set while the node
-//! runs: those of this node, then the cluster's defaults (KIP-226). Under them lie the table's defaults.
+//! Known at start, most precedent first: `--set`, environment, file. Values that were set while the node runs take precedence over
+//! them: those of this node, then the cluster's defaults (KIP-226). The table's defaults come last.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::spelling;
 use super::table;
 use super::value::ConfigValue;
 
-/// Where an effective value comes from. The discriminants are the codes of DescribeConfigs.
+/// The source of an effective value. The discriminants are the codes of DescribeConfigs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(i8)]
 pub enum ConfigSource {
@@ -42,7 +42,7 @@ impl ConfigSource {
     }
 }
 
-/// Where a value that was known at start was written.
+/// The source of a value that was known at start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StaticOrigin {
     /// On this line of the properties file.
@@ -66,13 +66,13 @@ impl fmt::Display for StaticOrigin {
     }
 }
 
-/// What is known at start. Absent parts are empty.
+/// The values that are known at start. Absent parts are empty.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sources<'a> {
     /// The properties file.
     pub file: Option<&'a Properties>,
-    /// The process's environment. Variables that begin with `MAINSTEM_` set keys; of those that set keys of Kafka's images it is said
-    /// that they do not.
+    /// The process's environment. Variables that begin with `MAINSTEM_` set keys. Variables that set keys of Kafka's images only
+    /// cause warnings.
     pub environment: &'a [(String, String)],
     /// Pairs given by `--set`.
     pub overrides: &'a [(String, String)],
@@ -83,12 +83,12 @@ pub fn environment_name(key: &str) -> String {
     format!("MAINSTEM_{}", key.to_ascii_uppercase().replace('.', "_"))
 }
 
-/// One thing that keeps the node from starting, or a change from being made.
+/// A mistake that keeps the node from starting, or a change from being made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it was written, if it is known.
+    /// The source of the value, if it is known.
     pub origin: Option<StaticOrigin>,
-    /// Key, value, and what is allowed.
+    /// Key, value, and the values that are allowed.
     pub message: String,
 }
 
@@ -107,7 +107,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a configuration, so that it can be put right at once.
+/// All mistakes of a configuration, so that they can be corrected at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// At least one problem.
@@ -125,14 +125,14 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Something to tell the user at start that does not keep the node from starting.
+/// A warning for the user at start; the node starts all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigWarning {
-    /// A name that no key has. Kafka ignores such names too, since plug-ins have keys of their own.
+    /// An unknown name. Kafka ignores such names too, since plug-ins have keys of their own.
     UnknownKey {
         /// The name.
         name: String,
-        /// Where it was written.
+        /// The source of the value.
         origin: StaticOrigin,
         /// A key that may have been meant.
         nearest: Option<&'static str>,
@@ -141,18 +141,18 @@ pub enum ConfigWarning {
     NoEffect {
         /// The name.
         name: String,
-        /// Where it was written.
+        /// The source of the value.
         origin: StaticOrigin,
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
     /// A key in the spelling of an image of Kafka.
     OtherSpelling {
         /// The name as it was written.
         name: String,
-        /// The place of it.
+        /// The source of the value.
         origin: StaticOrigin,
-        /// The key, and the variable that stands for it.
+        /// The key, and the variable that sets it.
         right: String,
     },
     /// A value that so few nodes cannot meet.
@@ -161,20 +161,20 @@ pub enum ConfigWarning {
         name: &'static str,
         /// Its value.
         value: i64,
-        /// How many there are.
+        /// The number of nodes.
         nodes: usize,
     },
-    /// A value that comes to nothing beside the others.
+    /// A value that has no effect beside the others.
     Futile {
-        /// The key, with its value where that matters.
+        /// The key, with its value if that matters.
         name: String,
-        /// Why.
+        /// The reason.
         because: String,
     },
 }
 
 impl ConfigWarning {
-    /// Returns true if it is of values beside each other, which are looked at anew whenever one changes.
+    /// Returns true for a warning about several values together, which is found again whenever one of them changes.
     pub(super) fn is_of_values_together(&self) -> bool {
         matches!(self, ConfigWarning::FewNodes { .. } | ConfigWarning::Futile { .. })
     }
@@ -237,8 +237,8 @@ impl fmt::Debug for BrokerValues {
 }
 
 impl BrokerValues {
-    /// Reads and validates what is known at start. Unknown keys are warned of, except those given by `--set`:
-    /// who types a key means it, so that is a problem.
+    /// Reads and validates the values that are known at start. Unknown keys cause warnings, except those given by `--set`: a key
+    /// that was typed was meant, so that it is a problem.
     pub fn from_sources(sources: Sources<'_>) -> Result<(BrokerValues, Vec<ConfigWarning>), ConfigError> {
         let mut gathered = Gathered::default();
         gathered.problems.extend(sources.file.and_then(spelling::of_another_form));
@@ -260,7 +260,7 @@ impl BrokerValues {
         gathered.finish()
     }
 
-    /// These values with other ones over them, that were set while the cluster runs.
+    /// These values with other dynamic values, which were set while the cluster runs.
     pub fn with_dynamic(
         &self,
         cluster: BTreeMap<String, String>,
@@ -278,7 +278,7 @@ impl BrokerValues {
         node.or_else(cluster).or_else(fixed)
     }
 
-    /// The value that counts for a broker key: its own, that of the first fallback that has one, or a default.
+    /// The effective value of a broker key: its own, that of the first fallback that has one, or a default.
     pub fn effective(&self, key: &ConfigKey) -> Option<ConfigValue> {
         let chain = chain_of(key);
         let set = chain.iter().find_map(|(key, factor)| Some((self.own(key)?, *factor)));
@@ -286,12 +286,12 @@ impl BrokerValues {
         set.or_else(default).map(|(value, factor)| scale(value, factor))
     }
 
-    /// Where a value known at start was written.
+    /// The source of a value that was known at start.
     pub fn origin(&self, name: &str) -> Option<StaticOrigin> {
         self.fixed.get(name).map(|value| value.origin)
     }
 
-    /// Every name that was set at start, with its text and where it was written, by name.
+    /// Every name that was set at start, with its text and source, by name.
     pub fn set_at_start(&self) -> impl Iterator<Item = (&str, &str, StaticOrigin)> {
         self.fixed.iter().map(|(name, value)| (name.as_str(), value.text.as_str(), value.origin))
     }
@@ -302,7 +302,7 @@ impl BrokerValues {
     }
 }
 
-/// A key and what stands in for it, most precedent first, with the factor to the first one's unit.
+/// A key and its fallbacks, most precedent first, with the factor to the first one's unit.
 pub(super) fn chain_of(key: &ConfigKey) -> Vec<(ConfigKey, i64)> {
     let mut chain = vec![(*key, 1)];
     for Fallback { key, factor } in key.fallbacks {
@@ -312,7 +312,7 @@ pub(super) fn chain_of(key: &ConfigKey) -> Vec<(ConfigKey, i64)> {
     chain
 }
 
-/// Hours to milliseconds and the like; negative is without limit, -1, in every unit.
+/// Converts hours to milliseconds and the like; a negative value is without limit, -1, in every unit.
 pub(super) fn scale(value: ConfigValue, factor: i64) -> ConfigValue {
     match value {
         ConfigValue::Int(number) if factor != 1 && number < 0 => ConfigValue::Int(-1),
@@ -330,7 +330,7 @@ struct Gathered {
 impl Gathered {
     fn add(&mut self, name: &str, text: &str, origin: StaticOrigin) {
         let known = table::find_broker(name);
-        // A protection that is not there is reported as that, also where no key has its name.
+        // A missing protection is reported as such, also under a name that is no key.
         let is_typed_in = origin == StaticOrigin::Override && protection::of_name(name).is_none();
         if known.is_none() && is_typed_in {
             let hint = table::nearest(Scope::Broker, name).map(|near| format!("; did you mean {near}?"));
@@ -349,7 +349,7 @@ impl Gathered {
             return Err(ConfigError { problems: self.problems });
         }
         let warnings = self.values.iter().filter_map(|(name, value)| warning(name, value.origin)).collect();
-        // Both are the node's number: who asks for the one has set it by the other, as in Kafka.
+        // Both are the node's number: if one was set by the other, both have it, as in Kafka.
         for (set, same) in [("node.id", "broker.id"), ("broker.id", "node.id")] {
             if let Some(value) = self.values.get(set).cloned() {
                 self.values.entry(same.to_owned()).or_insert(value);

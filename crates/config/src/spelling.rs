@@ -1,8 +1,8 @@
 //! Configurations that are written for another program: files that are no properties of Kafka, and keys in the spelling of images of
 //! Kafka (`KAFKA_SSL_CLIENT_AUTH`, `KAFKA_CFG_SSL_CLIENT_AUTH`).
 //!
-//! A node that passed them over would start with its defaults, open to everybody. A file of which no key is known is refused, and so is
-//! a key that asks for protection under another spelling. Other keys in such a spelling are warned of.
+//! A node that ignored them would start with its defaults, open to everybody. A file without any known key is refused, and so is
+//! a key that asks for protection in another spelling. Other keys in such a spelling cause warnings.
 
 use super::others;
 use super::properties::Properties;
@@ -15,7 +15,7 @@ const PREFIXES: [&str; 2] = ["KAFKA_CFG_", "KAFKA_"];
 /// Unknown keys of a file that a message shows.
 const SHOWN: usize = 3;
 
-/// The problem of a file that has keys, of which none is known.
+/// The problem of a file with keys of which none is known.
 pub(super) fn of_another_form(file: &Properties) -> Option<Problem> {
     let names: Vec<&str> = file.iter().map(|entry| entry.key.as_str()).collect();
     let is_known = |name: &str| {
@@ -45,7 +45,7 @@ pub(super) fn key_of(name: &str) -> Option<String> {
     is_key.then_some(key)
 }
 
-/// The problem of a name in another spelling that a node cannot pass over: it asks for protection, or says that other nodes exist.
+/// The problem of a name in another spelling that a node cannot ignore: it asks for protection, or says that other nodes exist.
 pub(super) fn of_consequence(name: &str, text: &str, origin: StaticOrigin) -> Option<Problem> {
     let key = key_of(name)?;
     let text = text.trim();
@@ -59,7 +59,7 @@ pub(super) fn of_consequence(name: &str, text: &str, origin: StaticOrigin) -> Op
     Some(Problem { origin: Some(origin), message })
 }
 
-/// A key, and the variable in which the environment has it, if there is one.
+/// A key, and the variable that sets it in the environment, if there is one.
 pub(super) fn spellings(key: &str) -> String {
     match table::without_listener_prefix(key) == key {
         true => format!("{key}, or {} in the environment", environment_name(key)),
@@ -67,7 +67,7 @@ pub(super) fn spellings(key: &str) -> String {
     }
 }
 
-/// Returns true for the keys of which some value keeps anybody out, whether this version has it or not.
+/// Returns true for keys that can keep clients out by some value, whether this version supports it or not.
 fn is_protection(key: &str) -> bool {
     protection::is_row(key) && (table::find_broker(key).is_some() || !is_of_clients(key))
 }

@@ -9,7 +9,7 @@ mod topic;
 
 use super::key::{ConfigKey, Scope};
 
-/// Why a key has no effect here: completes the sentence "KEY has no effect here: ...".
+/// The reason why a key has no effect here: completes the sentence "KEY has no effect here: ...".
 mod reason {
     pub(super) const FILE: &str = "it counts in the properties file, where it is obeyed before anything else";
     pub(super) const TLS: &str = "TLS is not Java's here";
@@ -72,12 +72,12 @@ pub fn without_listener_prefix(name: &str) -> &str {
     }
 }
 
-/// Letters that a name may have too many, too few or wrong to be like another.
+/// The most letters that may be missing, wrong or too many in a name that is like another.
 const TYPOS_MAX: usize = 3;
 
-/// The known name that is most like an unknown one, if one is like it at all: for "did you mean".
+/// The known name that is most like an unknown one, if any is like it: for "did you mean".
 pub fn nearest(scope: Scope, name: &str) -> Option<&'static str> {
-    // To compare a name with all others takes long where names are long and many.
+    // A comparison with all others takes long if names are long and many.
     let is_as_long = |key: &&ConfigKey| key.name.len().abs_diff(name.len()) <= TYPOS_MAX;
     let near = keys(scope).filter(is_as_long).map(|key| (edit_distance(name, key.name), key.name));
     let (distance, key) = near.min()?;
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn keys_that_kafka_does_not_have_are_marked_as_ours() {
         let theirs: Vec<_> = ["T", "B", "G"].into_iter().flat_map(kafka_rows).map(|row| row[1]).collect();
-        // Kafka keeps these three beside its table: they exist only as dynamic broker configurations.
+        // Kafka has these three outside of its table: they exist only as dynamic broker configurations.
         let dynamic = [
             "follower.replication.throttled.rate",
             "leader.replication.throttled.rate",

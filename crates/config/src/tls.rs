@@ -1,6 +1,6 @@
-//! TLS as a listener's keys ask for it: the values of `ssl.*` that count for it.
+//! TLS settings of a listener: its values of `ssl.*`.
 //!
-//! A value is looked for as `listener.name.LISTENER.KEY`, then `KEY`.
+//! A value is looked up as `listener.name.LISTENER.KEY`, then `KEY`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use super::broker::HttpAuthentication;
 use super::listeners::{Endpoint, SecurityProtocol};
 use super::sources::BrokerValues;
 
-/// The keys that are obeyed.
+/// The keys that are supported.
 pub(super) const KEYS: &[&str] = &[
     "ssl.allow.dn.changes",
     "ssl.allow.san.changes",
@@ -31,8 +31,8 @@ pub(super) const KEYS: &[&str] = &[
     "ssl.truststore.type",
 ];
 
-/// The key that counts for a SASL_SSL listener under its prefix alone, as in Kafka: who authenticates by SASL needs no
-/// certificate unless that listener says so.
+/// The key that counts for a SASL_SSL listener under its prefix alone, as in Kafka: clients with SASL need no certificate unless
+/// that listener demands one.
 const CLIENT_AUTH: &str = "ssl.client.auth";
 
 /// The `ssl.*` values of a listener. They are not printed: some are secrets.
@@ -54,12 +54,12 @@ impl fmt::Debug for TlsListener {
     }
 }
 
-/// What counts for each open listener, in their order; none without TLS.
+/// The TLS settings of each open listener, in their order; none without TLS.
 pub(super) fn listeners(values: &BrokerValues, open: &[Endpoint]) -> Vec<Option<TlsListener>> {
     open.iter().map(|endpoint| endpoint.protocol.has_tls().then(|| of(values, endpoint))).collect()
 }
 
-/// What counts for the HTTP listener, whose prefix is `listener.name.http`; none where its clients prove nothing.
+/// The TLS settings of the HTTP listener, whose prefix is `listener.name.http`; none if its clients do not authenticate.
 pub(super) fn http(values: &BrokerValues, authentication: HttpAuthentication) -> Option<TlsListener> {
     let client_auth = match authentication {
         HttpAuthentication::None => return None,

@@ -1,4 +1,4 @@
-//! What one topic runs with: its own values over the broker's.
+//! The settings of one topic: its own values over the broker's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +80,7 @@ pub struct TopicConfigValues {
     pub retention_bytes: Option<u64>,
     /// `retention.ms`; `None` is without limit.
     pub retention_ms: Option<i64>,
-    /// `segment.bytes`, or `internal.segment.bytes` where that is set.
+    /// `segment.bytes`, or `internal.segment.bytes` if that is set.
     pub segment_bytes: i32,
     /// `segment.index.bytes`.
     pub segment_index_bytes: i32,
@@ -100,14 +100,14 @@ pub enum ThrottledReplicas {
     /// None.
     #[default]
     None,
-    /// All, as `*` says.
+    /// All of them, by `*`.
     All,
     /// These, by partition and node.
     Listed(BTreeSet<(i32, i32)>),
 }
 
 impl ThrottledReplicas {
-    /// What is no pair of numbers names no replica: it is refused before it is stored.
+    /// Parses pairs of numbers. An item that is no pair names no replica: it is refused before it is stored.
     fn parse(items: &[String]) -> ThrottledReplicas {
         if items.iter().any(|item| item == "*") {
             return ThrottledReplicas::All;
@@ -120,7 +120,7 @@ impl ThrottledReplicas {
         if listed.is_empty() { ThrottledReplicas::None } else { ThrottledReplicas::Listed(listed) }
     }
 
-    /// Whether the replica of a partition on a node is one of them.
+    /// Returns true if the replica of a partition on a node is one of them.
     pub fn contains(&self, partition: i32, node: i32) -> bool {
         match self {
             ThrottledReplicas::None => false,
@@ -171,7 +171,7 @@ impl TopicConfigValues {
         }
     }
 
-    /// Settings that are taken for a topic with so many replicas and not carried out, each as `key=value` with what happens in its place.
+    /// Settings that are accepted for a topic with so many replicas but have no effect, each as `key=value` with the reason.
     pub fn without_effect(&self, replicas: usize) -> Vec<(&'static str, &'static str)> {
         let compaction = match self.cleanup_delete {
             true => ("cleanup.policy=compact,delete", "they are cleaned by retention alone"),
@@ -205,7 +205,7 @@ impl TopicConfigValues {
     }
 }
 
-/// The value that counts for a topic key (or a group key): the resource's own, or that of the broker key behind.
+/// The effective value of a topic key (or a group key): the resource's own, or that of the broker key behind it.
 pub(super) fn effective(
     key: &ConfigKey,
     own: &BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! From text to a typed value of a key, with Kafka's rules and Kafka's words for what is wrong.
+//! Parsing of a key's value from text, with Kafka's rules and Kafka's messages.
 
 use std::fmt;
 
@@ -32,13 +32,13 @@ impl fmt::Display for ConfigValue {
     }
 }
 
-/// A value that a key does not accept. The text is Kafka's: key, value and what is allowed.
+/// A value that a key does not accept. The text is Kafka's: key, value and the allowed values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct InvalidValue {
     /// The key.
     pub key: String,
-    /// What is wrong, for the user.
+    /// The mistake, for the user.
     pub message: String,
 }
 
@@ -71,7 +71,7 @@ impl ConfigKey {
         self.default.map(|text| self.parse(text).expect("a test parses every default of the table"))
     }
 
-    /// Complaints show the value as it was given, white space included.
+    /// Messages show the value as it was given, white space included.
     fn parse_type(&self, given: &str) -> Result<ConfigValue, InvalidValue> {
         let text = given.trim();
         let not_a_number =
@@ -192,8 +192,7 @@ impl ConfigKey {
     }
 }
 
-/// Splits at commas, drops white space around the items and repeated items; empty items stay, so that they can
-/// be complained about.
+/// Splits at commas, drops white space around the items and repeated items. Empty items stay, so that they can be reported.
 pub(super) fn split_list(text: &str) -> Vec<String> {
     if text.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Quotas and client telemetry as state machines: what clients did and the time go in, waits and verdicts come out.
+//! Quotas and client telemetry as state machines: the acts of clients and the time go in, waits and verdicts come out.
 //!
 //! Architecture invariant: no I/O, no clock, no randomness.
 

@@ -1,8 +1,8 @@
-//! Client quotas as a pure state machine: who has which limit, how fast they are, and for how long they are held back.
+//! Client quotas as a pure state machine: the limits of clients, their rates, and the time for which they are throttled.
 //!
-//! [`ClientLimits`] finds the limit of a client (KIP-13, KIP-55), [`RateQuota`] measures what clients do in sampled
-//! windows and says how long they have to wait, [`MutationQuota`] does it with a token bucket (KIP-599), and
-//! [`ConnectionQuota`] judges new connections (KIP-612). Times to wait equal Kafka's to the millisecond.
+//! [`ClientLimits`] finds the limit of a client (KIP-13, KIP-55). [`RateQuota`] measures clients in sampled windows and returns
+//! their throttle times; [`MutationQuota`] does it with a token bucket (KIP-599). [`ConnectionQuota`] judges new connections
+//! (KIP-612). Throttle times equal Kafka's to the millisecond.
 //!
 //! Architecture invariant: the time comes in as milliseconds of a monotonic clock; nothing here waits for it.
 

@@ -1,8 +1,8 @@
-//! Client telemetry as a pure state machine (KIP-714): which client is to push which metrics how often, whether a push comes
-//! in its turn, and what the metrics that came add up to.
+//! Client telemetry as a pure state machine (KIP-714): the metrics and intervals of each client's subscription, the order of its
+//! pushes, and the sums of the pushed metrics.
 //!
-//! [`Telemetry`] judges GetTelemetrySubscriptions and PushTelemetry against the subscriptions, which are configurations
-//! of the resource type CLIENT_METRICS; [`ClientSeries`] keeps what clients pushed until they are gone.
+//! [`Telemetry`] judges GetTelemetrySubscriptions and PushTelemetry against the subscriptions, which are configurations of the
+//! resource type CLIENT_METRICS. [`ClientSeries`] keeps the pushed values of clients until these are gone.
 //!
 //! Architecture invariant: the time comes in as milliseconds of a monotonic clock, client instance ids from the driver;
 //! the payload is decoded elsewhere.

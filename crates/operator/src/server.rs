@@ -1,7 +1,8 @@
 //! The listener and its connections.
 //!
-//! A connection is for one request, GET or HEAD. When all seats are taken the oldest connection goes: one that has not asked yet
-//! before one that is answered. A newcomer never waits. One peer has half of the seats: for a newcomer beyond that one of its own goes.
+//! A connection is for one request, GET or HEAD. A new connection never waits. If the most connections are open, it replaces the
+//! oldest one without a request, or else the oldest of all. A peer may have half of them; beyond that, a new connection of
+//! it replaces one of its own.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -23,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// Connections at the same time.
+/// The most connections at the same time.
 const CONNECTIONS_MAX: usize = 64;
 
 /// A request's header has to arrive in this time.
@@ -32,20 +33,20 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
 /// A connection's answer has to be read in this time.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// When a connection cannot be accepted, for want of descriptors mostly, it is tried again after this time.
+/// The pause after a connection could not be accepted, mostly because descriptors are used up.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// What is answered.
+/// The answers of a listener.
 pub trait Service: Send + Sync + 'static {
     /// A connection, such as a session of TLS over it.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
-    /// What is known of the client.
+    /// The properties of the client that are known.
     type Client: Send + Sync + 'static;
 
     /// Begins a connection.
     ///
     /// # Errors
-    /// Why there is none; it is closed then.
+    /// The reason why there is none; the connection is closed then.
     fn open(&self, stream: TcpStream, peer: SocketAddr) -> io::Result<(Self::Stream, Self::Client)>;
 
     /// Answers a GET or HEAD; the body of an answer to the latter is left out.
@@ -56,59 +57,59 @@ pub trait Service: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
 }
 
-/// The connections that are there, the oldest first. They end with it.
+/// The open connections, the oldest first. They end when it is dropped.
 #[derive(Default)]
-struct Seats(VecDeque<Seat>);
+struct OpenConnections(VecDeque<OpenConnection>);
 
-struct Seat {
+struct OpenConnection {
     peer: Peer,
     task: AbortHandle,
     has_asked: Arc<AtomicBool>,
 }
 
-impl Seats {
-    /// Makes room for one more of a peer.
-    fn make_room(&mut self, peer: Peer) {
-        self.0.retain(|seat| !seat.task.is_finished());
-        while self.0.iter().filter(|seat| seat.peer == peer).count() >= half(CONNECTIONS_MAX) {
-            self.end_oldest(|seat| seat.peer == peer);
+impl OpenConnections {
+    /// Closes connections until one more of this peer may be opened.
+    fn close_beyond_limits(&mut self, peer: Peer) {
+        self.0.retain(|one| !one.task.is_finished());
+        while self.0.iter().filter(|one| one.peer == peer).count() >= half(CONNECTIONS_MAX) {
+            self.end_oldest(|one| one.peer == peer);
         }
         while self.0.len() >= CONNECTIONS_MAX {
             self.end_oldest(|_| true);
         }
     }
 
-    /// Ends one of those that count, of which there is one.
-    fn end_oldest(&mut self, counts: impl Fn(&Seat) -> bool) {
-        let is_idle = |seat: &Seat| !seat.has_asked.load(Ordering::Relaxed);
-        let idle = self.0.iter().position(|seat| counts(seat) && is_idle(seat));
+    /// Closes the oldest of the connections that count, of which there is one.
+    fn end_oldest(&mut self, counts: impl Fn(&OpenConnection) -> bool) {
+        let is_idle = |one: &OpenConnection| !one.has_asked.load(Ordering::Relaxed);
+        let idle = self.0.iter().position(|one| counts(one) && is_idle(one));
         let oldest = idle.or_else(|| self.0.iter().position(counts));
-        if let Some(seat) = oldest.and_then(|at| self.0.remove(at)) {
-            seat.task.abort();
+        if let Some(one) = oldest.and_then(|at| self.0.remove(at)) {
+            one.task.abort();
         }
     }
 }
 
-impl Drop for Seats {
+impl Drop for OpenConnections {
     fn drop(&mut self) {
-        self.0.iter().for_each(|seat| seat.task.abort());
+        self.0.iter().for_each(|one| one.task.abort());
     }
 }
 
-/// Answers at a listener until this is dropped, each connection by a task of its own.
+/// Answers at a listener until this is dropped, each connection in a task of its own.
 pub async fn serve<S: Service>(listener: TcpListener, service: Arc<S>) {
-    let mut seats = Seats::default();
+    let mut connections = OpenConnections::default();
     loop {
         let Ok((stream, address)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let peer = Peer::of(address.ip());
-        seats.make_room(peer);
+        connections.close_beyond_limits(peer);
         let has_asked = Arc::new(AtomicBool::new(false));
         let task = tokio::spawn(converse(service.clone(), stream, address, has_asked.clone())).abort_handle();
-        seats.0.push_back(Seat { peer, task, has_asked });
-        // Those that were accepted before are read from first.
+        connections.0.push_back(OpenConnection { peer, task, has_asked });
+        // Connections that were accepted before are read from first.
         tokio::task::yield_now().await;
     }
 }
@@ -134,7 +135,7 @@ async fn converse<S: Service>(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).keep_alive(false).header_read_timeout(HEADER_TIMEOUT);
     let conversation = http.serve_connection(TokioIo::new(stream), answers);
-    // A scraper that goes away early is its own affair.
+    // A scraper may go away early.
     let _ = tokio::time::timeout(CONNECTION_TIMEOUT, conversation).await;
 }
 
@@ -243,11 +244,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_peer_takes_no_seat_of_another_one_that_is_answered() {
+    async fn one_peer_closes_no_connection_of_another_one_that_is_answered() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let _serving = tokio::spawn(serve(listener, Arc::new(Slow)));
-        // It waits for its answer while another peer asks for more than all seats.
+        // It waits for its answer while another peer opens more connections than may be open.
         let mut waits = connect_from("127.0.0.2", address).await;
         waits.write_all(b"GET /wait HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();
         let mut others = Vec::new();

@@ -1,4 +1,4 @@
-//! Who may do what: the rules of the metadata, as every connection asks them, and a log of denials.
+//! Authorization: the rules of the metadata, as every connection uses them, and a log of denials.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::context::{Operation, RequestContext, Resource};
 use crate::folded_lines::FoldedLines;
 use mainstem_runtime::clock::Clock;
 
-/// Different denials that are logged in a second; of others there is a number. A denied client may ask very often, and finding the
-/// rule that denied takes time in proportion to all rules.
+/// The number of different denials that are logged in a second; others are only counted. A denied client may ask very often, and
+/// it takes time in proportion to all rules to find the one that denied.
 const LOGGED_PER_SECOND: u32 = 20;
 
-/// The rules, and what answers by them.
+/// The rules, and the decisions by them.
 pub struct Authorization {
     rules: AuthorizerRules,
     index: Mutex<AclIndex>,
     current: RwLock<Arc<Authorizer>>,
-    /// The number of times that rules have come or gone.
+    /// The number of changes of the rules.
     version: AtomicU64,
     allowed: AtomicU64,
     denied: AtomicU64,
@@ -35,7 +35,7 @@ pub struct Authorization {
 }
 
 impl Authorization {
-    /// No rule yet: super users may do everything, others nothing, unless that is configured.
+    /// Authorization without rules: super users may do everything, others nothing, unless that is configured.
     pub fn new(rules: AuthorizerRules, clock: Clock) -> Authorization {
         let mut index = AclIndex::new(rules.clone());
         let current = RwLock::new(Arc::new(index.publish()));
@@ -45,8 +45,8 @@ impl Authorization {
         Authorization { rules, index, current, version, allowed, denied, lines, folded, clock }
     }
 
-    /// Takes on every rule of the metadata, and no other one: a node of a cluster loads what it had kept, and then what the
-    /// metadata have become while it was away, of which it has not heard change by change.
+    /// Takes on exactly the rules of the metadata. A node of a cluster first loads the rules that it had kept, and then those of
+    /// the present metadata, whose changes it has missed while it was away.
     pub fn load(&self, image: &MetadataImage) {
         let mut index = self.index.lock();
         *index = AclIndex::new(self.rules.clone());
@@ -54,7 +54,7 @@ impl Authorization {
         self.publish(&mut index);
     }
 
-    /// Rules have come or gone.
+    /// Takes on changed rules.
     pub fn changed(&self, image: &MetadataImage, ids: impl Iterator<Item = Uuid>) {
         let mut index = self.index.lock();
         for id in ids {
@@ -71,27 +71,27 @@ impl Authorization {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// A number that is another one when rules have come or gone: what was allowed before may be denied then.
+    /// A number that changes with the rules: a request that was allowed before may be denied then.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Questions so far that were answered with yes.
+    /// The number of requests that were allowed.
     pub fn allowed(&self) -> u64 {
         self.allowed.load(Ordering::Relaxed)
     }
 
-    /// Rules of all principals and resources.
+    /// The number of rules for all principals and resources.
     pub fn rules_count(&self) -> usize {
         self.index.lock().len()
     }
 
-    /// Denials so far.
+    /// The number of denials.
     pub fn denied(&self) -> u64 {
         self.denied.load(Ordering::Relaxed)
     }
 
-    /// Whether a request may do this; if not, that is logged.
+    /// Returns true if a request may do this; otherwise logs the denial.
     pub fn allows(&self, context: &RequestContext, operation: Operation, resource: Resource<'_>) -> bool {
         let question = question(context, operation, resource);
         let verdict = self.current.read().decide(&question);
@@ -104,12 +104,12 @@ impl Authorization {
         verdict.is_allowed()
     }
 
-    /// The same where a list only leaves out what is denied.
+    /// The same without a log line, for a list that only leaves out denied resources.
     pub fn permits(&self, context: &RequestContext, operation: Operation, resource: Resource<'_>) -> bool {
         self.current.read().decide(&question(context, operation, resource)).is_allowed()
     }
 
-    /// Whether who comes by HTTP may describe the cluster.
+    /// Returns true if an HTTP client may describe the cluster.
     pub fn may_describe_cluster(&self, principal: &KafkaPrincipal, host: IpAddr) -> bool {
         let question = Question {
             principal: &principal.to_string(),
@@ -121,21 +121,21 @@ impl Authorization {
         self.current.read().decide(&question).is_allowed()
     }
 
-    /// Whether a request may write to any topic (KIP-679).
+    /// Returns true if a request may write to any topic (KIP-679).
     pub fn permits_any_topic(&self, context: &RequestContext) -> bool {
         let connection = &context.connection;
         let who = (&*connection.principal, connection.peer.ip());
         self.current.read().any_of_type(who, AclOperation::Write, ResourceType::Topic)
     }
 
-    /// Logs how often denials were repeated in the last minute. To be called again and again.
+    /// Logs the denials that were repeated in the last minute, with their number. To be called again and again.
     pub fn log_repeated(&self) {
         for (line, repeated) in self.repeated(self.clock.instant()) {
             tracing::info!(target: "kafka.authorizer.logger", repeated, "{line}");
         }
     }
 
-    /// The lines of denials that were repeated for a minute, and how often. They begin anew.
+    /// The lines of denials that were repeated for a minute, with their number. Counting starts again.
     pub fn repeated(&self, now: Instant) -> Vec<(String, u64)> {
         self.folded.due(now)
     }

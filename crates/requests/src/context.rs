@@ -1,4 +1,4 @@
-//! Who asks: the connection and the request, as every API sees them.
+//! The connection and the request, as every API sees them.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::quotas::{Quotas, ThreadTime};
 /// The name under which an unauthenticated peer acts.
 pub const ANONYMOUS: &str = "User:ANONYMOUS";
 
-/// What is known of a connection for as long as it lives.
+/// The properties of a connection, for as long as it lives.
 pub struct ConnectionContext {
     /// Unique in this process.
     pub id: u64,
@@ -25,22 +25,22 @@ pub struct ConnectionContext {
     pub peer: SocketAddr,
     /// `User:NAME`.
     pub principal: Arc<str>,
-    /// What the principal may do is asked there; none without an authorizer.
+    /// Decides about the principal's requests; none without an authorizer.
     pub authorization: Option<Arc<Authorization>>,
-    /// Limits on how much the client may do.
+    /// Quotas of the client.
     pub quotas: Arc<Quotas>,
     /// Name and version that the client's library gave in ApiVersions (KIP-511).
     pub software: Mutex<Option<(String, String)>>,
-    /// The node that the client asked, where that one handed its request on to this one.
+    /// The node that the client asked, if that one forwarded the request to this one.
     pub asked: Option<Arc<AskedNode>>,
 }
 
-/// A node that a client asked, and that handed the request on.
+/// A node that a client asked, and that forwarded the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskedNode {
     /// Its `node.id`.
     pub id: i32,
-    /// What its rules deny the client of what the request is about: it is denied here as well.
+    /// The operations of the request that its rules deny the client: they are denied here as well.
     pub denied: BTreeSet<Denial>,
 }
 
@@ -53,7 +53,7 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// Of an operation on a resource.
+    /// The denial of an operation on a resource.
     pub fn of(operation: Operation, resource: Resource<'_>) -> Denial {
         let (resource_type, name) = resource.as_acl();
         Denial { operation: operation as u8, resource_type: resource_type.code(), name: name.to_owned() }
@@ -61,7 +61,7 @@ impl Denial {
 }
 
 impl ConnectionContext {
-    /// The same connection as one of a principal. Requests that came before keep the principal that they came with.
+    /// The same connection with another principal. Earlier requests keep the principal that they came with.
     pub fn authenticated(&self, principal: &str) -> ConnectionContext {
         ConnectionContext {
             id: self.id,
@@ -76,7 +76,7 @@ impl ConnectionContext {
     }
 }
 
-/// One request: its header and where it came from.
+/// One request: its header and its connection.
 #[derive(Clone)]
 pub struct RequestContext {
     /// The connection that it came by.
@@ -89,7 +89,7 @@ pub struct RequestContext {
     pub correlation_id: i32,
     /// Given by the client in each request's header.
     pub client_id: Option<Arc<str>>,
-    /// What it costs, while any client has a quota on that.
+    /// The thread time that it takes, while any client has a quota on that.
     pub time: Option<Arc<ThreadTime>>,
 }
 
@@ -107,7 +107,7 @@ pub enum Operation {
     Delete = 6,
     /// Change it.
     Alter = 7,
-    /// See that it is there.
+    /// See that it exists.
     Describe = 8,
     /// Act as a node.
     ClusterAction = 9,
@@ -119,7 +119,7 @@ pub enum Operation {
     IdempotentWrite = 12,
 }
 
-/// What an operation acts on.
+/// The resource that an operation acts on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource<'a> {
     /// A topic, by its name.
@@ -133,7 +133,7 @@ pub enum Resource<'a> {
 }
 
 impl Operation {
-    /// As rules name it.
+    /// The name of it in rules.
     pub fn as_acl(self) -> AclOperation {
         match self {
             Operation::Read => AclOperation::Read,
@@ -151,7 +151,7 @@ impl Operation {
 }
 
 impl<'a> Resource<'a> {
-    /// As rules name it.
+    /// The name of it in rules.
     pub fn as_acl(self) -> (ResourceType, &'a str) {
         match self {
             Resource::Topic(name) => (ResourceType::Topic, name),
@@ -161,7 +161,7 @@ impl<'a> Resource<'a> {
         }
     }
 
-    /// The error of who is denied it.
+    /// The error for a client that is denied it.
     fn denied(self) -> ErrorCode {
         match self {
             Resource::Topic(_) => ErrorCode::TOPIC_AUTHORIZATION_FAILED,
@@ -172,7 +172,7 @@ impl<'a> Resource<'a> {
     }
 }
 
-/// Asks whether the request's principal may do this, where Kafka asks it. Without an authorizer everybody may.
+/// Checks that the request's principal may do this, at the places at which Kafka does. Without an authorizer everything is allowed.
 ///
 /// # Errors
 /// The error of the resource's kind. The denial is logged.
@@ -190,15 +190,14 @@ pub fn authorize(
     }
 }
 
-/// The same where what is denied is only left out of a list, or something else may be allowed instead: no denial is
-/// logged.
+/// The same without a log line, for a list that leaves out denied resources, or if another permission may do instead.
 pub fn permits(context: &RequestContext, operation: Operation, resource: Resource<'_>) -> bool {
     let authorization = context.connection.authorization.as_ref();
     !is_denied_where_it_was_asked(context, operation, resource)
         && authorization.is_none_or(|authorization| authorization.permits(context, operation, resource))
 }
 
-/// Whether the node that was asked denies it: that was logged there.
+/// Returns true if the node that the client asked denies it: the denial was logged there.
 fn is_denied_where_it_was_asked(
     context: &RequestContext,
     operation: Operation,
@@ -214,13 +213,13 @@ pub fn may_create(context: &RequestContext, name: &str) -> bool {
         || permits(context, Operation::Create, Resource::Topic(name))
 }
 
-/// Whether the principal may write to any topic at all (KIP-679).
+/// Returns true if the principal may write to any topic at all (KIP-679).
 pub fn permits_any_topic(context: &RequestContext) -> bool {
     let authorization = context.connection.authorization.as_ref();
     authorization.is_none_or(|authorization| authorization.permits_any_topic(context))
 }
 
-/// The bit field of operations that the principal may do on the cluster; 0 where it may not describe it.
+/// The bit field of operations that the principal may do on the cluster; 0 if it may not describe it.
 pub fn cluster_operations(context: &RequestContext) -> i32 {
     match permits(context, Operation::Describe, Resource::Cluster) {
         true => authorized_operations(context, Resource::Cluster),

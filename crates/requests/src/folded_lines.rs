@@ -1,4 +1,4 @@
-//! Lines of the log that a client can cause again and again: equal ones are one line, and within a minute how often it was
+//! Lines of the log that a client can cause again and again: equal lines are logged once, and within a minute how often they were
 //! repeated.
 
 use std::collections::HashMap;
@@ -7,45 +7,45 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Between two lines that say the same.
+/// The time between two equal lines.
 const SAID_EVERY: Duration = Duration::from_secs(60);
-/// So many lines are remembered; others are not folded.
+/// The most lines that are remembered; further ones are not folded.
 const REMEMBERED_MAX: usize = 256;
-/// Of a longer line nothing is said again: it is not remembered.
+/// The most bytes of a line that is remembered; a longer one is not folded.
 const REMEMBERED_BYTES_MAX: usize = 4 << 10;
 
-/// What was said of late.
+/// The lines that were logged in the last minute.
 #[derive(Default)]
 pub struct FoldedLines {
     hashing: RandomState,
-    /// By the hash of what makes lines equal, under a key that no client knows.
+    /// By a hash that decides which lines are equal, under a key that no client knows.
     said: Mutex<HashMap<u64, Said>>,
 }
 
 struct Said {
     line: String,
     at: Instant,
-    /// Lines like it since then.
+    /// The number of equal lines since then.
     repeated: u64,
 }
 
-/// Says what makes a line equal to another one.
+/// Decides which lines are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineKey(u64);
 
 impl FoldedLines {
-    /// The key of a line: that of what distinguishes it from others.
+    /// The key of a line, from the parts that distinguish it from others.
     pub fn key(&self, distinct: impl Hash) -> LineKey {
         LineKey(self.hashing.hash_one(distinct))
     }
 
-    /// Counts a line. Returns false if it was not said of late: then it is to be said, and [`Self::remember`]ed.
+    /// Counts a line. Returns false if it was not logged lately: then it is to be logged, and [`Self::remember`]ed.
     pub fn is_repeated(&self, key: LineKey) -> bool {
         let mut said = self.said.lock();
         said.get_mut(&key.0).map(|said| said.repeated += 1).is_some()
     }
 
-    /// A line was said. If too many are remembered already, it is not folded.
+    /// Remembers a line that was logged. If too many are remembered already, it is not folded.
     pub fn remember(&self, key: LineKey, line: String, now: Instant) {
         let mut said = self.said.lock();
         if said.len() < REMEMBERED_MAX && line.len() <= REMEMBERED_BYTES_MAX {
@@ -53,7 +53,7 @@ impl FoldedLines {
         }
     }
 
-    /// What is to be said now: the lines that were repeated since they were said a minute ago, and how often. The others of
+    /// The lines to log now: those that were repeated since they were logged a minute ago, with their number. The other lines of
     /// that time are forgotten.
     pub fn due(&self, now: Instant) -> Vec<(String, u64)> {
         let mut due = Vec::new();

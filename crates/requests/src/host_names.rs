@@ -1,5 +1,5 @@
-//! Host names that settings and quotas name, looked up on a thread of their own: a resolver that does not answer holds up
-//! nothing but the names that it was asked for.
+//! Host names in settings and quotas, looked up on a thread of their own: a resolver that does not answer only delays the names
+//! that it was asked for.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, ToSocketAddrs};
@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 use mainstem_runtime::supervised;
 
-/// Addresses by host name; of a name without any there are none.
+/// Addresses by host name; the list is empty for a name without any.
 pub type Addresses = HashMap<String, Vec<IpAddr>>;
 
-/// Told of the addresses at once and after each lookup, under a lock: it must not wait.
+/// Called with the addresses at once and after each lookup, under a lock: it must not wait.
 type Apply = Arc<dyn Fn(&Addresses) + Send + Sync>;
 
 type Lookup = Arc<dyn Fn(&str) -> Vec<IpAddr> + Send + Sync>;
@@ -27,14 +27,14 @@ pub struct HostNames {
 #[derive(Default)]
 struct State {
     known: Addresses,
-    /// To be looked up, in this order; the first may be under way.
+    /// Names to look up, in this order; the first may be under way.
     missing: VecDeque<String>,
     is_running: bool,
     apply: Option<Apply>,
 }
 
 impl HostNames {
-    /// No names, looked up by the system's resolver.
+    /// No names yet; the system's resolver looks them up.
     pub fn new() -> Arc<Self> {
         Self::with_lookup(Arc::new(addresses))
     }
@@ -43,8 +43,8 @@ impl HostNames {
         Arc::new(HostNames { state: Mutex::default(), lookup })
     }
 
-    /// From now on these names matter. `apply` is called before this returns, with the addresses that are known, and later
-    /// from another thread, as more are. What it is called for is over when this is called again.
+    /// Sets the names. `apply` is called before this returns, with the addresses that are known, and later from another thread, as
+    /// more are found. The next call of this function ends the calls of an earlier `apply`.
     pub fn set(self: &Arc<Self>, names: impl IntoIterator<Item = String>, apply: Apply) {
         let mut state = self.state.lock();
         let mut before = std::mem::take(&mut state.known);
@@ -79,14 +79,14 @@ impl HostNames {
                 };
                 name
             };
-            // Names are what operators and administrators write: one that has the resolver panic has no address, and
+            // Operators and administrators write these names. If the resolver panics for one, that one has no address, and
             // the others are looked up.
             let found = catch_unwind(AssertUnwindSafe(|| (self.lookup)(&name))).unwrap_or_default();
             if found.is_empty() {
                 tracing::warn!(host = name, "a host name in a quota or a limit has no address");
             }
             let mut state = self.state.lock();
-            // Another setting may have come meanwhile, in which it has another place, or none.
+            // The names may have changed meanwhile, so that this one has another place, or none.
             if let Some(at) = state.missing.iter().position(|other| *other == name) {
                 state.missing.remove(at);
                 state.known.insert(name, found);
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     #[test]
     fn a_resolver_that_hangs_holds_up_no_caller() {
@@ -129,21 +129,21 @@ mod tests {
         let answers = Mutex::new(answers);
         let lookup = move |name: &str| {
             ask.send(name.to_owned()).expect("the test listens");
-            let answer = answers.lock().recv().expect("the test goes on");
+            let answer = answers.lock().recv().expect("the test runs");
             literal(answer).into_iter().collect()
         };
         let names = HostNames::with_lookup(Arc::new(lookup));
-        let (told, tells) = mpsc::channel();
+        let (sender, applied) = mpsc::channel();
         let apply: Apply = Arc::new(move |known| {
             let mut known: Vec<_> = known.iter().map(|(name, found)| format!("{name} {found:?}")).collect();
             known.sort();
-            told.send(known.join(", ")).expect("the test listens");
+            sender.send(known.join(", ")).expect("the test listens");
         });
-        let next = || tells.recv_timeout(PATIENCE).expect("it is applied");
+        let next = || applied.recv_timeout(TIMEOUT).expect("it is applied");
         let set = |wanted: &[&str]| names.set(wanted.iter().map(|name| (*name).to_owned()), apply.clone());
         set(&["10.0.0.1", "one", "two"]);
         assert_eq!(next(), "10.0.0.1 [10.0.0.1]", "what needs no resolver counts at once");
-        assert_eq!(asked.recv_timeout(PATIENCE).as_deref(), Ok("one"));
+        assert_eq!(asked.recv_timeout(TIMEOUT).as_deref(), Ok("one"));
         set(&["two", "three", "10.0.0.2"]);
         assert_eq!(next(), "10.0.0.2 [10.0.0.2]");
         // The answer for the first name is late: it is not wanted any more.
@@ -163,9 +163,9 @@ mod tests {
             _ => vec![IpAddr::from([10, 0, 0, 1])],
         };
         let names = HostNames::with_lookup(Arc::new(lookup));
-        let (told, tells) = mpsc::channel();
-        let apply: Apply = Arc::new(move |known| told.send(known.clone()).expect("the test listens"));
-        let next = || tells.recv_timeout(PATIENCE).expect("it is applied");
+        let (sender, applied) = mpsc::channel();
+        let apply: Apply = Arc::new(move |known| sender.send(known.clone()).expect("the test listens"));
+        let next = || applied.recv_timeout(TIMEOUT).expect("it is applied");
         names.set(["bad".to_owned(), "good".to_owned()], apply.clone());
         assert!(next().is_empty());
         assert!(next().get("bad").is_some_and(Vec::is_empty), "it has no address");

@@ -1,7 +1,7 @@
-//! A request with its connection: who makes it, what it may do, and what it costs.
+//! A request with its connection: its principal, its permissions, and its cost.
 //!
-//! Architecture invariant: no socket and no API is known here; who may do what is decided by `mainstem-security`, how long a client is held
-//! back by `mainstem-limits`.
+//! Architecture invariant: no socket and no API is known here. `mainstem-security` decides about permissions, `mainstem-limits`
+//! about throttle times.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait in the time of the machine"))]
 

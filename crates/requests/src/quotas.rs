@@ -1,7 +1,7 @@
-//! The driver of client quotas: asks the state machines how long a client is to be held back.
+//! The driver of client quotas: it asks the state machines for throttle times.
 //!
-//! Without quotas a request costs one look at a flag per kind of quota. Who exceeds one gets its answer at once, with
-//! the time in it, and its connection is not read until that time is over (KIP-219).
+//! Without quotas a request costs one look at a flag per kind of quota. A client above a quota gets its answer at once, with the
+//! throttle time in it, and its connection is not read until that time is over (KIP-219).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,13 +20,13 @@ use crate::context::{ConnectionContext, RequestContext};
 use crate::host_names::{Addresses, HostNames, addresses};
 use mainstem_runtime::clock::{Clock, machine_now};
 
-/// Host names that requests bring are looked up for at most this long together; later ones count as unknown.
+/// The longest time in which all host names of requests are looked up; later names count as unknown.
 const RESOLVE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A request with host names waits for so long for another one's lookup.
+/// The longest time that a request with host names waits for another one's lookup.
 const RESOLVE_TURN_MAX: Duration = Duration::from_secs(1);
 
-/// A state machine behind a flag that says whether it has anything to decide.
+/// A state machine behind a flag that says whether it has any limit.
 struct Gate<Q> {
     active: AtomicBool,
     quota: Mutex<Q>,
@@ -50,9 +50,9 @@ pub struct Quotas {
     request: Gate<RateQuota>,
     mutations: Gate<MutationQuota>,
     connections: Arc<Mutex<ConnectionQuota>>,
-    /// Those that quotas name.
+    /// Host names in quotas.
     hosts: Arc<HostNames>,
-    /// One request at a time looks names up: those of others do not wait for a resolver that hangs.
+    /// Held while a request looks names up: others do not wait long for a resolver that hangs.
     resolving: Mutex<()>,
 }
 
@@ -64,26 +64,26 @@ pub struct ThreadTime {
 }
 
 struct Work {
-    /// Since when a thread is at it; None while the request waits.
+    /// The time since which a thread works on it; None while the request waits.
     since: Option<Instant>,
     spent: Duration,
 }
 
 impl ThreadTime {
-    /// A thread has just taken the request up.
+    /// Begins to count: a thread has just taken the request up.
     fn begin() -> Self {
         let work = Work { since: Some(machine_now()), spent: Duration::ZERO };
         ThreadTime { work: Mutex::new(work), charged: AtomicBool::new(false) }
     }
 
-    /// The thread turns to other things; the request waits.
+    /// Stops counting: the request waits.
     pub fn pause(&self) {
         let mut work = self.work.lock();
         work.spent = work.spent();
         work.since = None;
     }
 
-    /// A thread goes on with it.
+    /// Continues to count: a thread works on the request again.
     pub fn resume(&self) {
         self.work.lock().since = Some(machine_now());
     }
@@ -99,11 +99,11 @@ impl Work {
     }
 }
 
-/// A metric of each kind of quota: the kind as Kafka's metrics name it, and what clients with a quota do.
+/// The usage of each kind of quota: the kind as in Kafka's metrics, and the clients with a quota.
 pub type UsageByKind = [(&'static str, Vec<Usage>); 4];
 
 impl Quotas {
-    /// No client has a quota yet.
+    /// Quotas without limits.
     pub fn new(config: &QuotaConfig, clock: Clock) -> Self {
         let windows = config.windows;
         let rates = || Gate::new(RateQuota::new(windows));
@@ -119,7 +119,7 @@ impl Quotas {
         }
     }
 
-    /// Takes over the quotas of the metadata. Those of host names count once these are looked up, which is not waited for.
+    /// Takes over the quotas of the metadata, without waiting. Quotas of host names apply once these are looked up.
     pub fn update(&self, quotas: &BTreeMap<QuotaEntity, BTreeMap<String, f64>>) {
         let rates = [
             (&self.produce, QuotaKey::ProducerByteRate),
@@ -144,8 +144,8 @@ impl Quotas {
         self.hosts.set(names, Arc::new(apply));
     }
 
-    /// Which of the names are addresses or can be looked up. May wait for the resolver. While it is at the names of another
-    /// request, those that are no addresses count as unknown.
+    /// The names that are addresses or can be looked up. It may wait for the resolver. While another request looks names up, names
+    /// that are no addresses count as unknown.
     pub fn resolvable<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
         let turn = self.resolving.try_lock_for(RESOLVE_TURN_MAX);
         let until = self.clock.instant() + RESOLVE_TIME_MAX;
@@ -155,12 +155,12 @@ impl Quotas {
         names.filter(is_known).map(str::to_owned).collect()
     }
 
-    /// A client produced so many bytes: how long it is held back.
+    /// Charges a client for produced bytes. Returns its throttle time.
     pub fn produced(&self, context: &RequestContext, bytes: usize) -> Option<Duration> {
         self.charge(&self.produce, context, bytes as f64)
     }
 
-    /// A client is to be answered with so many fetched bytes. Where it is held back instead its answer is empty, and the bytes do not count.
+    /// Charges a client for fetched bytes. If it is throttled instead, its answer is empty, and the bytes are not charged.
     pub fn fetched(&self, context: &RequestContext, bytes: impl FnOnce() -> usize) -> Fetched {
         if !self.fetch.is_active() && context.time.is_none() {
             return Fetched::Sent(None);
@@ -187,7 +187,7 @@ impl Quotas {
         }
     }
 
-    /// Bytes that a client can fetch at once without being held back in any case.
+    /// Bytes that a client can always fetch at once without being throttled.
     pub fn fetch_bytes_max(&self, context: &RequestContext) -> Option<usize> {
         if !self.fetch.is_active() {
             return None;
@@ -202,7 +202,7 @@ impl Quotas {
         self.request.is_active().then(ThreadTime::begin)
     }
 
-    /// A request is answered: how long its client is held back for its time. Once per request.
+    /// Charges a client for the time of a request that is answered, once per request. Returns its throttle time.
     pub fn request_took(&self, context: &RequestContext) -> Option<Duration> {
         let time = context.time.as_ref()?;
         if time.charged.swap(true, Ordering::Relaxed) {
@@ -211,7 +211,7 @@ impl Quotas {
         self.charge(&self.request, context, time.percent())
     }
 
-    /// What decides whether a request may create or delete partitions.
+    /// The quota on partitions that a request may create or delete.
     pub fn mutations<'a>(&'a self, context: &'a RequestContext, strict_since: i16) -> Mutations<'a> {
         let strictness = match context.version >= strict_since {
             true => Strictness::Strict,
@@ -220,12 +220,12 @@ impl Quotas {
         Mutations { quotas: self, context, strictness, throttle_ms: 0 }
     }
 
-    /// What is to be done with a new connection.
+    /// Judges a new connection.
     pub fn admit(&self, listener: usize, address: IpAddr, rates: ConnectionRates) -> Admission {
         self.connections.lock().admit(listener, address, rates, self.clock.mono_ms())
     }
 
-    /// What clients with quotas do.
+    /// The use that clients make of their quotas.
     pub fn usage(&self) -> UsageByKind {
         let now_ms = self.clock.mono_ms();
         let rates = |gate: &Gate<RateQuota>| gate.quota.lock().usage(now_ms).collect();
@@ -246,16 +246,16 @@ impl Quotas {
     }
 }
 
-/// An answer with records, as its client's quotas have it.
+/// The verdict of the quotas on an answer with records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fetched {
-    /// It is sent, and its client is held back for so long after it.
+    /// It is sent, and its client is throttled for so long after it.
     Sent(Option<Duration>),
-    /// It is left empty, and its client is held back for so long.
+    /// It is left empty, and its client is throttled for so long.
     Held(Duration),
 }
 
-/// One request's way through the quota on partitions that are created and deleted (KIP-599).
+/// One request with the quota on partitions that are created and deleted (KIP-599).
 pub struct Mutations<'a> {
     quotas: &'a Quotas,
     context: &'a RequestContext,
@@ -264,7 +264,7 @@ pub struct Mutations<'a> {
 }
 
 impl Mutations<'_> {
-    /// Whether so many partitions may be created or deleted.
+    /// Returns true if so many partitions may be created or deleted.
     pub fn permit(&mut self, partitions: usize) -> bool {
         if !self.quotas.mutations.is_active() {
             return true;
@@ -280,13 +280,13 @@ impl Mutations<'_> {
         granted
     }
 
-    /// How long the client is held back.
+    /// The throttle time of the client.
     pub fn throttle(&self) -> Option<Duration> {
         (self.throttle_ms > 0).then(|| duration(self.throttle_ms))
     }
 }
 
-/// A year is for ever: an instant has to be able to hold it.
+/// A duration of at most a year, which stands for ever: an instant has to be able to hold it.
 fn duration(ms: u64) -> Duration {
     const YEAR_MS: u64 = 365 * 24 * 3_600_000;
     Duration::from_millis(ms.min(YEAR_MS))

@@ -1,4 +1,4 @@
-//! Who may do what: DescribeAcls (29), CreateAcls (30), DeleteAcls (31).
+//! Access rules: DescribeAcls (29), CreateAcls (30), DeleteAcls (31).
 
 use mainstem_security::acl::{
     AclBinding, AclOperation, AclPermissionType, PatternFilter, PatternType, ResourceType,
@@ -15,14 +15,14 @@ const ANY: i8 = 1;
 /// The code of "match" as a filter's pattern type.
 const MATCH: i8 = 2;
 
-/// Which rules are meant; what is none chooses all.
+/// A choice of rules; a field that is none lets every rule pass.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AclFilter {
     /// The kind of resource.
     pub resource_type: Option<ResourceType>,
     /// The name in the rule, which `pattern` says how to compare.
     pub name: Option<String>,
-    /// How the name is compared; none is any: rules of the name, whether it is one resource's or the beginning of many.
+    /// The way to compare the name. None is any: rules of the name, for one resource or as the beginning of many names.
     pub pattern: Option<PatternFilter>,
     /// `User:NAME`.
     pub principal: Option<String>,
@@ -30,7 +30,7 @@ pub struct AclFilter {
     pub host: Option<String>,
     /// The operation in the rule.
     pub operation: Option<AclOperation>,
-    /// Whether the rule allows.
+    /// The permission in the rule: to allow or to deny.
     pub permission: Option<AclPermissionType>,
 }
 
@@ -67,7 +67,7 @@ impl Admin {
             reply.check(response.error_code, response.error_message.as_deref(), what)?;
             let rules = response.resources.iter().flat_map(|resource| {
                 resource.acls.iter().filter_map(move |acl| {
-                    // What this client does not know cannot be shown as a rule.
+                    // A rule with codes that this client does not know cannot be shown.
                     Some(AclBinding {
                         resource_type: ResourceType::from_code(resource.resource_type)?,
                         name: resource.resource_name.to_string(),
@@ -84,7 +84,7 @@ impl Admin {
         .await
     }
 
-    /// Creates rules, each of them or not by itself; the first refusal is the error. Rules that are there already stay.
+    /// Creates rules. Each of them succeeds or fails by itself; the first refusal is the error. Existing rules stay.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses.
@@ -111,7 +111,7 @@ impl Admin {
         .await
     }
 
-    /// Deletes the rules that a filter chooses; how many these were.
+    /// Deletes the rules that a filter chooses, and returns their number.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses.

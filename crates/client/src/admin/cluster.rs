@@ -20,7 +20,7 @@ use crate::error::Error;
 
 /// The one partition of the metadata's log.
 const METADATA_TOPIC: &str = "__cluster_metadata";
-/// The version of DescribeCluster from which on it tells which brokers are fenced (KIP-1073).
+/// The first version of DescribeCluster that says which brokers are fenced (KIP-1073).
 const TELLS_FENCED: i16 = 2;
 /// The type of endpoints in DescribeCluster: those of brokers.
 const BROKERS: i8 = 1;
@@ -68,14 +68,14 @@ pub struct ClusterDescription {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerDescription {
-    /// Where clients reach it.
+    /// The host at which clients reach it.
     pub host: String,
-    /// Where clients reach it.
+    /// The port at which clients reach it.
     pub port: i32,
-    /// Where it stands.
+    /// Its rack.
     pub rack: Option<String>,
-    /// It is registered and takes no part at the moment: it has given no sign of life, starts or stops. None where the asked broker
-    /// does not tell (before Kafka 4.0, KIP-1073).
+    /// True if it is registered but takes no part: it has sent no heartbeat lately, or it starts or stops. None if the asked
+    /// broker does not say (before Kafka 4.0, KIP-1073).
     pub is_fenced: Option<bool>,
 }
 
@@ -109,7 +109,7 @@ pub struct Feature {
     pub level: i16,
 }
 
-/// What may happen to a feature's level.
+/// The changes of a feature's level that are allowed.
 ///
 /// ```
 /// use mainstem_client::{Admin, ClientConfig, FeatureUpgrade};
@@ -186,10 +186,10 @@ pub struct QuorumReplica {
     pub node: i32,
     /// The offset behind its last record, as the leader knows it.
     pub log_end_offset: Option<i64>,
-    /// When the leader heard of it last, in milliseconds since 1970 by the leader's clock; of the leader itself, when it answered.
-    /// None where it has heard nothing, or does not tell (before Kafka 3.3, KIP-836).
+    /// The time of its last fetch by the leader's clock, in milliseconds since 1970; for the leader itself, that of the answer.
+    /// None if it has not fetched, or if the leader does not say (before Kafka 3.3, KIP-836).
     pub last_fetch_ms: Option<i64>,
-    /// When it had all that the leader had, in milliseconds since 1970.
+    /// The time when it last had all that the leader had, in milliseconds since 1970.
     pub last_caught_up_ms: Option<i64>,
 }
 
@@ -214,8 +214,8 @@ impl Admin {
         self.describe_cluster(false).await
     }
 
-    /// The same with brokers that are registered and take no part (KIP-1073), by [`BrokerDescription::is_fenced`]; without them
-    /// where the asked broker does not tell.
+    /// The same with brokers that are registered and take no part (KIP-1073), by [`BrokerDescription::is_fenced`]. They are left
+    /// out if the asked broker does not report them.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses.
@@ -234,7 +234,7 @@ impl Admin {
         .await
     }
 
-    /// The features of the cluster by name, as one broker tells.
+    /// The features of the cluster by name, as one broker reports them.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the broker refuses.
@@ -261,8 +261,7 @@ impl Admin {
         .await
     }
 
-    /// Gives a feature another level, for the whole cluster; with `validate_only` it only sees whether that could be
-    /// done.
+    /// Sets the level of a feature for the whole cluster; with `validate_only` it only checks if that could be done.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses, such as INVALID_UPDATE_VERSION.
@@ -316,7 +315,7 @@ impl Admin {
         .await
     }
 
-    /// The nodes that keep the metadata, and how far each is.
+    /// The nodes that keep the metadata, with the log end offset of each.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses.

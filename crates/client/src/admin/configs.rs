@@ -17,7 +17,7 @@ use crate::error::Error;
 /// The first version of ListConfigResources that lists other kinds than clients' metrics.
 const ALL_KINDS_SINCE: i16 = 1;
 
-/// What has settings.
+/// A resource that has settings.
 ///
 /// ```
 /// use mainstem_client::{Admin, ClientConfig, ConfigResource, NewTopic};
@@ -98,7 +98,7 @@ impl fmt::Display for ConfigResource {
     }
 }
 
-/// Where a value comes from.
+/// The source of a value.
 ///
 /// ```
 /// use mainstem_client::{Admin, ClientConfig, ConfigResource, ConfigSource, NewTopic};
@@ -195,13 +195,13 @@ impl ConfigSource {
 pub struct ConfigEntry {
     /// Kafka's name.
     pub name: String,
-    /// The value that counts; none if it is null or a secret.
+    /// The value in effect; none if it is null or a secret.
     pub value: Option<String>,
-    /// Where it comes from.
+    /// The source of the value.
     pub source: ConfigSource,
-    /// It cannot be changed by [`Admin::alter_configs`].
+    /// True if [`Admin::alter_configs`] cannot change it.
     pub is_read_only: bool,
-    /// A secret, whose value is not told.
+    /// True for a secret; its value is never returned.
     pub is_sensitive: bool,
 }
 
@@ -298,8 +298,8 @@ impl Admin {
         Ok(result.configs.iter().map(ConfigEntry::from_response).collect())
     }
 
-    /// All that has settings of its own or could have them: topics, brokers, groups, subscriptions to clients' metrics
-    /// (KIP-1142).
+    /// All resources that have settings of their own or could have them: topics, brokers, groups, subscriptions to clients'
+    /// metrics (KIP-1142).
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Unsupported`] before Kafka 4.1, or why the cluster refuses.
@@ -319,7 +319,7 @@ impl Admin {
         .await
     }
 
-    /// Makes changes, all or none; with `validate_only` it only sees whether they could be made.
+    /// Makes changes, all or none; with `validate_only` it only checks if they could be made.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses, such as INVALID_CONFIG or UNKNOWN_TOPIC_OR_PARTITION.
@@ -353,7 +353,7 @@ impl Admin {
         reply.check(result.error_code, result.error_message.as_deref(), refused)
     }
 
-    /// A connection to who knows the settings.
+    /// A connection to a broker that knows the settings.
     async fn connection_for(&self, resource: &ConfigResource) -> Result<Connection, Error> {
         match resource.node() {
             Some(node) => self.cluster.node(node).await,

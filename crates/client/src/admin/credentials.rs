@@ -1,4 +1,4 @@
-//! What users log in with: DescribeUserScramCredentials (50) and AlterUserScramCredentials (51), of KIP-554.
+//! SCRAM credentials of users: DescribeUserScramCredentials (50) and AlterUserScramCredentials (51), of KIP-554.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use mainstem_wire::messages::describe_user_scram_credentials_response::Credentia
 use super::Admin;
 use crate::error::Error;
 
-/// A password of a user, as far as a cluster tells: never the password.
+/// A SCRAM credential of a user as a cluster describes it, without the password.
 ///
 /// ```
 /// use mainstem_client::{Admin, ClientConfig};
@@ -34,13 +34,13 @@ use crate::error::Error;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScramCredential {
-    /// How it is hashed; none where this client does not know the way.
+    /// The hash function; none if this client does not know it.
     pub mechanism: Option<ScramMechanism>,
-    /// How often.
+    /// The number of hash iterations.
     pub iterations: i32,
 }
 
-/// How a password is hashed (RFC 5802, RFC 7677).
+/// The hash function for a password (RFC 5802, RFC 7677).
 ///
 /// ```
 /// use mainstem_client::ScramMechanism;
@@ -101,7 +101,7 @@ impl ScramCredential {
 }
 
 impl Admin {
-    /// The passwords that users have, of some or of all who have any; of each user by itself why not, such as
+    /// The SCRAM credentials of these users, or of all users that have any. Each user has an error of its own, such as
     /// RESOURCE_NOT_FOUND.
     ///
     /// # Errors

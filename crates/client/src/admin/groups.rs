@@ -54,17 +54,17 @@ const DEAD: &str = "Dead";
 pub struct GroupListing {
     /// Its name.
     pub group_id: String,
-    /// What its members are, such as `consumer`; empty for a group that has only offsets.
+    /// The kind of its members, such as `consumer`; empty for a group that has only offsets.
     pub protocol_type: String,
-    /// Its state, such as `Stable`; empty where brokers are too old to tell (KIP-518).
+    /// Its state, such as `Stable`; empty if the broker is too old to report it (KIP-518).
     pub state: String,
-    /// Its protocol, such as `classic` or `consumer`; empty where brokers are too old to tell (KIP-848).
+    /// Its protocol, such as `classic` or `consumer`; empty if the broker is too old to report it (KIP-848).
     pub group_type: String,
     /// The node that coordinates it.
     pub coordinator: i32,
 }
 
-/// Which groups are listed; all by default. A group has to meet both lists, each of which lets all pass while it is empty.
+/// A choice of groups; all by default. A group has to match both lists, and an empty list matches every group.
 ///
 /// ```
 /// use mainstem_client::{Admin, ClientConfig, GroupFilter};
@@ -154,9 +154,9 @@ pub struct GroupMember {
     pub instance_id: Option<String>,
     /// Its client's name.
     pub client_id: String,
-    /// Where it is.
+    /// The host of its client, as the coordinator sees it.
     pub host: String,
-    /// What it reads.
+    /// The partitions that are assigned to it.
     pub assignment: BTreeSet<TopicPartition>,
 }
 
@@ -253,7 +253,7 @@ impl Admin {
         self.deleting(&what, ErrorCode::GROUP_ID_NOT_FOUND, || self.try_to_delete_group(group)).await?
     }
 
-    /// Deletes a group without members, with its offsets, if it exists; whether it did.
+    /// Deletes a group without members, with its offsets, and returns true if it existed.
     ///
     /// ```
     /// use mainstem_client::{Admin, ClientConfig};
@@ -285,7 +285,7 @@ impl Admin {
         .await
     }
 
-    /// Removes static members from a group (KIP-345), given by their own names; what came of each.
+    /// Removes static members, given by their own names, from a group (KIP-345), and returns the outcome for each.
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Unsupported`] where the coordinator is too old for it, or why it refuses.
@@ -327,7 +327,7 @@ impl Admin {
         Ok(committed.into_iter().map(|(key, committed)| (key, committed.offset)).collect())
     }
 
-    /// The same with what is kept beside the offsets.
+    /// The same with the metadata that is committed beside the offsets.
     ///
     /// # Errors
     /// As [`Admin::group_offsets`].
@@ -338,9 +338,9 @@ impl Admin {
         self.read_offsets(group, None).await
     }
 
-    /// The offsets that a group has committed for some partitions, those of a transaction that is being committed included: its
-    /// end is waited for (KIP-447). [`Admin::group_offsets`] tells those before it, also for a moment after the producer was
-    /// answered.
+    /// The offsets that a group has committed for some partitions, including those of a transaction that is being committed: the
+    /// call waits for its end (KIP-447). [`Admin::group_offsets`] returns the offsets from before that transaction, even for a
+    /// moment after the producer was answered.
     ///
     /// ```
     /// use std::collections::BTreeSet;
@@ -368,7 +368,7 @@ impl Admin {
         self.read_offsets(group, Some(partitions)).await
     }
 
-    /// The offsets of a group: all of them, or, with the end of a transaction waited for, those of some partitions.
+    /// The offsets of a group: all of them, or those of some partitions after the end of a pending transaction.
     async fn read_offsets(
         &self,
         group: &str,
@@ -383,7 +383,7 @@ impl Admin {
         .await
     }
 
-    /// Sets where a group without members goes on.
+    /// Commits offsets for a group without members.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why its coordinator refuses, such as UNKNOWN_MEMBER_ID while it has members.
@@ -402,7 +402,7 @@ impl Admin {
         .await
     }
 
-    /// Forgets where a group goes on in some partitions.
+    /// Deletes the committed offsets of a group in some partitions.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why its coordinator refuses, such as GROUP_SUBSCRIBED_TO_TOPIC while members read the topic.

@@ -1,4 +1,4 @@
-//! Nodes, and what takes room on them: DescribeLogDirs (35).
+//! Nodes, and the disk space that partitions occupy on them: DescribeLogDirs (35).
 
 use mainstem_wire::messages::describe_log_dirs_request::DescribeLogDirsRequest;
 use mainstem_wire::messages::describe_log_dirs_response::DescribeLogDirsResult;
@@ -31,9 +31,9 @@ use crate::topic_partition::TopicPartition;
 pub struct LogDir {
     /// Its path there.
     pub path: String,
-    /// Why it is offline, if it is.
+    /// The reason if it is offline.
     pub error: Option<Error>,
-    /// Bytes of the volume that it is on, where brokers tell (KIP-827).
+    /// The size in bytes of its volume, if the broker reports it (KIP-827).
     pub total_bytes: Option<i64>,
     /// Bytes of them that are free.
     pub usable_bytes: Option<i64>,
@@ -64,9 +64,9 @@ pub struct LogDir {
 pub struct LogDirReplica {
     /// The partition.
     pub partition: TopicPartition,
-    /// What its segments take.
+    /// The size of its segments in bytes.
     pub size_bytes: i64,
-    /// It is on its way here from another directory of the node (KIP-113).
+    /// True if it is moving here from another directory of the node (KIP-113).
     pub is_future: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Partitions: their first records, their producers, who leads them and where they are.
+//! Partitions: their first records, their producers, their leaders and their replicas.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ pub struct ActiveProducer {
     pub producer_epoch: i32,
     /// The number of its last record.
     pub last_sequence: i32,
-    /// When it wrote last, in milliseconds since 1970.
+    /// The time of its last append, in milliseconds since 1970.
     pub last_timestamp_ms: i64,
     /// The first offset of its open transaction, if it has one here.
     pub transaction_start_offset: Option<i64>,
@@ -69,7 +69,7 @@ impl ActiveProducer {
     }
 }
 
-/// How a leader is chosen (KIP-460).
+/// The way to choose a leader (KIP-460).
 ///
 /// ```
 /// use mainstem_client::{Admin, ClientConfig, Election, NewTopic, TopicPartition};
@@ -90,7 +90,7 @@ impl ActiveProducer {
 pub enum Election {
     /// The first of the replicas, if it is in sync.
     Preferred,
-    /// Any replica that is there if none is in sync: records may be lost.
+    /// Any live replica if none is in sync: records may be lost.
     Unclean,
 }
 
@@ -117,13 +117,13 @@ pub struct Reassignment {
     pub replicas: Vec<i32>,
     /// Those that get one.
     pub adding: Vec<i32>,
-    /// Those that give theirs up.
+    /// The nodes that lose their copy.
     pub removing: Vec<i32>,
 }
 
 impl Admin {
-    /// Deletes the records before an offset of each partition; the first offsets that are there from now on. An offset of
-    /// -1 deletes all that can be read.
+    /// Deletes the records before an offset of each partition, and returns the first offsets that remain. An offset of -1
+    /// deletes all records that can be read.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why a leader refuses, such as OFFSET_OUT_OF_RANGE. Other partitions may have been served.
@@ -160,7 +160,7 @@ impl Admin {
                     let key = TopicPartition::new(&*topic.name, one.partition_index);
                     let checked =
                         reply.check(one.error_code, None, || format!("cannot delete records of {key}"));
-                    checked.inspect_err(|_| self.cluster.doubt_topic(&key.topic))?;
+                    checked.inspect_err(|_| self.cluster.invalidate_topic(&key.topic))?;
                     firsts.insert(key, one.low_watermark);
                 }
             }
@@ -188,14 +188,14 @@ impl Admin {
             let found = found.ok_or_else(|| left_out(&reply, &partition.to_string()))?;
             let what = || format!("cannot describe the producers of {partition}");
             let checked = reply.check(found.error_code, found.error_message.as_deref(), what);
-            checked.inspect_err(|_| self.cluster.doubt_topic(&partition.topic))?;
+            checked.inspect_err(|_| self.cluster.invalidate_topic(&partition.topic))?;
             Ok(found.active_producers.iter().map(ActiveProducer::from_response).collect())
         })
         .await
     }
 
-    /// Chooses leaders of partitions, or of all; what came of each that was looked at. ELECTION_NOT_NEEDED: the leader is
-    /// the right one.
+    /// Elects leaders of these partitions, or of all, and returns the outcome for each partition that the controller looked at.
+    /// ELECTION_NOT_NEEDED means that the leader is the right one.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses.
@@ -347,7 +347,7 @@ impl Admin {
 }
 
 impl Election {
-    /// Whether an outcome of [`Admin::elect_leaders`] says that the leader is the right one already.
+    /// Returns true if an outcome of [`Admin::elect_leaders`] says that the leader is the right one already.
     pub fn was_needless(outcome: &Result<(), Error>) -> bool {
         matches!(outcome, Err(error) if error.code() == Some(ErrorCode::ELECTION_NOT_NEEDED))
     }

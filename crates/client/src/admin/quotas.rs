@@ -10,7 +10,7 @@ use mainstem_wire::messages::describe_client_quotas_request::{ComponentData, Des
 use super::{Admin, left_out};
 use crate::error::Error;
 
-/// Whom a quota is for: names by kind (`user`, `client-id`, `ip`); none is the default of that kind.
+/// The entity that a quota is for: names by kind (`user`, `client-id`, `ip`). A name that is none is the default of that kind.
 ///
 /// ```
 /// use mainstem_client::QuotaEntity;
@@ -94,8 +94,8 @@ impl Admin {
         .await
     }
 
-    /// Sets quotas of an entity by name, or takes away those without a value; with `validate_only` it only sees whether
-    /// that could be done.
+    /// Sets quotas of an entity by name, or removes those without a value. With `validate_only` it only checks if that could
+    /// be done.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses, such as INVALID_REQUEST for an unknown name.

@@ -1,4 +1,4 @@
-//! Where the copies of partitions are and which of them could lead: DescribeTopicPartitions (75), of KIP-966.
+//! Replicas of partitions, and which of them could lead: DescribeTopicPartitions (75), of KIP-966.
 
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::describe_topic_partitions_request::{
@@ -68,16 +68,16 @@ impl Admin {
             let from = i32::try_from(partitions.len()).unwrap_or(i32::MAX);
             let page = self.retried(&what, || async { settled(self.page_of_replicas(topic, from).await) });
             let (page, has_more) = page.await??;
-            // A caller that has nothing to add would be asked for ever.
-            let goes_on = has_more && !page.is_empty();
+            // A broker that says there are more, and sends none, would be asked for ever.
+            let continues = has_more && !page.is_empty();
             partitions.extend(page);
-            if !goes_on {
+            if !continues {
                 return Ok(partitions);
             }
         }
     }
 
-    /// Partitions from a number on, as many as a broker tells at once, and whether there are more.
+    /// One page of partitions from a number on, as many as the broker sends at once; true if there are more.
     async fn page_of_replicas(
         &self,
         topic: &str,

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::testing::secured::USER;
-use crate::testing::{PATIENCE, ScriptedBroker, World, answer, eventually, on_both_brokers};
+use crate::testing::{ScriptedBroker, WAIT_TIMEOUT, World, answer, eventually, on_both_brokers};
 use crate::{
     ConsumerConfig, GroupConfig, GroupConsumer, Isolation, Position, Producer, ProducerConfig, Record,
 };
@@ -113,7 +113,7 @@ async fn settings_are_changed_and_say_where_they_come_from(world: World) {
     let node = admin.nodes().await.unwrap()[0];
     assert_eq!(shown(&ConfigResource::Broker(node), "log.dirs").await.unwrap().1, ConfigSource::StaticBroker);
     for (resource, name, value, source) in [
-        // What it is already: the broker is other tests' too.
+        // The value that it has already: other tests use this broker too.
         (ConfigResource::AllBrokers, "log.retention.ms", "-1", ConfigSource::DynamicDefaultBroker),
         (ConfigResource::ClientMetrics("m".to_owned()), "interval.ms", "1000", ConfigSource::ClientMetrics),
         (ConfigResource::Loggers(node), "root", "WARN", ConfigSource::Logger),
@@ -232,7 +232,7 @@ async fn static_members_are_removed(world: World) {
         group.map_or(0, |group| group.members.len())
     };
     eventually("it is a member", async || members().await == 1).await;
-    // It has gone, and yet its group keeps its place.
+    // The member has gone, and yet its group keeps its offset.
     drop(member);
     assert_eq!(members().await, 1);
     let names = BTreeSet::from(["one".to_owned(), "missing".to_owned()]);
@@ -423,7 +423,7 @@ async fn what_does_not_exist_is_reported_at_once(world: World) {
     let missing = &*world.name("missing");
     let resource = ConfigResource::Topic(missing.to_owned());
     let change = [ConfigChange::Set("retention.ms".to_owned(), "1".to_owned())];
-    let told = async {
+    let calls = async {
         [
             admin.delete_topic(missing).await,
             admin.create_partitions(missing, 2).await,
@@ -431,8 +431,8 @@ async fn what_does_not_exist_is_reported_at_once(world: World) {
             admin.alter_configs(&resource, &change, false).await,
         ]
     };
-    let told = tokio::time::timeout(PATIENCE, told).await.expect("nothing is tried again");
-    for (what, outcome) in ["delete", "grow", "read", "change"].iter().zip(told) {
+    let outcomes = tokio::time::timeout(WAIT_TIMEOUT, calls).await.expect("nothing is tried again");
+    for (what, outcome) in ["delete", "grow", "read", "change"].iter().zip(outcomes) {
         assert_eq!(outcome.unwrap_err().code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), "{what}");
     }
 }
@@ -440,7 +440,7 @@ async fn what_does_not_exist_is_reported_at_once(world: World) {
 /// More partitions than are described at once, by our broker as by Kafka's.
 async fn replicas_are_reported_page_by_page(world: World) {
     const PARTITIONS: i32 = 2_100;
-    // So many directories take a slow machine its time.
+    // A slow machine needs time for so many directories.
     let minutes = Duration::from_secs(600);
     let admin =
         Admin::new(ClientConfig { operation_timeout: minutes, request_timeout: minutes, ..world.client() });
@@ -448,11 +448,11 @@ async fn replicas_are_reported_page_by_page(world: World) {
     let node = admin.nodes().await.unwrap()[0];
     let all = async || match admin.replicas(&world.topic).await {
         Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => Vec::new(),
-        told => told.unwrap(),
+        other => other.unwrap(),
     };
     eventually("each has its leader", async || {
-        let told = all().await;
-        told.len() == PARTITIONS as usize && told.iter().all(|one| one.partition.leader == Some(node))
+        let found = all().await;
+        found.len() == PARTITIONS as usize && found.iter().all(|one| one.partition.leader == Some(node))
     })
     .await;
     for (index, one) in all().await.iter().enumerate() {
@@ -468,11 +468,11 @@ async fn replicas_are_reported_page_by_page(world: World) {
 async fn passwords_of_users_are_reported(world: World) {
     let admin = world.admin();
     let mut users = admin.scram_credentials(None).await.unwrap();
-    // Other tests have one at a broker that they share.
+    // Other tests have credentials at a broker that they share.
     users.remove(USER.0);
     assert_eq!(users, BTreeMap::new());
-    let told = admin.scram_credentials(Some(&["missing"])).await.unwrap();
-    let refused = told["missing"].as_ref().unwrap_err();
+    let credentials = admin.scram_credentials(Some(&["missing"])).await.unwrap();
+    let refused = credentials["missing"].as_ref().unwrap_err();
     assert_eq!(refused.code(), Some(ErrorCode::RESOURCE_NOT_FOUND));
     assert!(refused.to_string().starts_with("cannot describe the passwords of user missing: "), "{refused}");
 }
@@ -513,7 +513,7 @@ async fn delete_topics(codes: &'static [Option<ErrorCode>], is_deleted: bool) {
     assert_eq!(if_exists, Ok(is_deleted), "{codes:?}");
 }
 
-/// Only where an attempt before may have deleted it.
+/// A topic counts as deleted only if an earlier attempt may have deleted it.
 #[tokio::test]
 async fn what_is_gone_after_a_lost_answer_is_deleted() {
     let table: [(&'static [Option<ErrorCode>], bool); 5] = [
@@ -571,7 +571,7 @@ async fn create_topic(codes: &'static [Option<ErrorCode>], topic: NewTopic, is_c
     }
 }
 
-/// Only where an attempt before may have created it, as it was to be.
+/// A topic counts as created only if an earlier attempt may have created it, with the same settings.
 #[tokio::test]
 async fn what_is_there_after_a_lost_answer_was_created() {
     const LOST: &[Option<ErrorCode>] = &[None, THERE];

@@ -15,7 +15,7 @@ use mainstem_wire::messages::create_topics_response::CreatableTopicResult;
 use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::{Admin, ConfigResource, leaves_doubt, left_out, settled, timeout_ms};
+use super::{Admin, ConfigResource, left_out, may_have_succeeded, settled, timeout_ms};
 use crate::cluster::Topic;
 use crate::consumer::{Isolation, Position};
 use crate::error::Error;
@@ -41,20 +41,20 @@ const DELETE_STATES_SINCE: i16 = 6;
 pub struct NewTopic {
     /// Its name.
     pub name: Arc<str>,
-    /// How many partitions; as many as the brokers are configured to make if there is none.
+    /// The number of partitions; none for the brokers' default.
     pub partitions: Option<i32>,
-    /// How many copies; as the brokers are configured if there is none.
+    /// The number of copies of each partition; none for the brokers' default.
     pub replication_factor: Option<i16>,
-    /// The nodes with a copy of each partition, in the order in which they are to lead. Brokers choose them if there are none;
-    /// with them neither of the numbers is to be given.
+    /// The nodes with a copy of each partition, in the order in which they are to lead. Brokers choose them if this is empty;
+    /// otherwise neither of the two numbers may be given.
     pub replicas: Vec<Vec<i32>>,
     /// Settings of its own, by Kafka's names.
     pub configs: BTreeMap<String, String>,
-    /// Only see whether it could be created.
+    /// True to only check if it could be created.
     pub validate_only: bool,
 }
 
-/// A topic that was created, as far as brokers tell.
+/// A topic that was created, as far as brokers report it.
 ///
 /// ```
 /// use mainstem_client::{Admin, ClientConfig, NewTopic};
@@ -72,11 +72,11 @@ pub struct NewTopic {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatedTopic {
-    /// The id that it has for life; zero where brokers are too old to know, and where it was only tried.
+    /// The id that it has for life; zero if the broker is too old to know it, and after a check only.
     pub id: Uuid,
-    /// How many partitions it has; none where brokers are too old to tell (KIP-525).
+    /// The number of partitions; none if the broker is too old to report it (KIP-525).
     pub partitions: Option<i32>,
-    /// How many copies there are; none where brokers are too old to tell.
+    /// The number of copies of each partition; none if the broker is too old to report it.
     pub replication_factor: Option<i16>,
 }
 
@@ -173,7 +173,7 @@ impl Admin {
     /// # Errors
     /// [`Error::TimedOut`], also while the topic does not exist; or why the cluster refuses.
     pub async fn topic(&self, name: &str) -> Result<Arc<Topic>, Error> {
-        self.cluster.doubt_topic(name);
+        self.cluster.invalidate_topic(name);
         self.retried(&format!("finding topic {name}"), || self.cluster.topic(name, false)).await
     }
 
@@ -194,7 +194,7 @@ impl Admin {
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses.
     pub async fn find_topic(&self, name: &str) -> Result<Option<Arc<Topic>>, Error> {
-        self.cluster.doubt_topic(name);
+        self.cluster.invalidate_topic(name);
         self.retried(&format!("finding topic {name}"), || async {
             match self.cluster.topic(name, false).await {
                 Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => Ok(None),
@@ -204,18 +204,18 @@ impl Admin {
         .await
     }
 
-    /// Creates a topic, or sees whether it could be.
+    /// Creates a topic, or only checks if it could be created.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], or why the cluster refuses, such as TOPIC_ALREADY_EXISTS. Where the answer to an attempt was lost
-    /// before, and the topic is there as it was to be, that attempt is taken for what has created it.
+    /// [`Error::TimedOut`], or why the cluster refuses, such as TOPIC_ALREADY_EXISTS. If the answer to an earlier attempt was
+    /// lost, and the topic exists as it was to be created, that attempt is taken to have created it.
     pub async fn create_topic(&self, topic: &NewTopic) -> Result<CreatedTopic, Error> {
         let what = format!("creating topic {}", topic.name);
         let may_be_done = AtomicBool::new(false);
         let attempt = || async {
             let outcome = self.try_to_create(topic).await;
-            let is_in_doubt = outcome.as_ref().is_err_and(leaves_doubt);
-            may_be_done.fetch_or(is_in_doubt, Ordering::Relaxed);
+            let is_ambiguous = outcome.as_ref().is_err_and(may_have_succeeded);
+            may_be_done.fetch_or(is_ambiguous, Ordering::Relaxed);
             outcome
         };
         let refused = match self.retried(&what, attempt).await {
@@ -225,7 +225,7 @@ impl Admin {
         if topic.validate_only || !may_be_done.into_inner() {
             return Err(refused);
         }
-        // Whatever keeps it from being found, such as that it may not be described, that is what the cluster has answered.
+        // Whatever keeps it from being found, such as a missing right to describe it: the cluster's answer stays the error.
         self.found_as_wanted(topic).await.ok().flatten().ok_or(refused)
     }
 
@@ -246,9 +246,9 @@ impl Admin {
         Ok(CreatedTopic::from_response(result))
     }
 
-    /// The topic of this name, if it is what was to be created.
+    /// The topic of this name, if it matches the one that was to be created.
     async fn found_as_wanted(&self, wanted: &NewTopic) -> Result<Option<CreatedTopic>, Error> {
-        // The node that is asked may not know it yet.
+        // The broker that is asked may not know the topic yet.
         let found = self.topic(&wanted.name).await?;
         let partitions = i32::try_from(found.partitions.len()).unwrap_or(i32::MAX);
         let factor = found.partitions.first().map(|partition| partition.replicas.len());
@@ -275,11 +275,11 @@ impl Admin {
         Ok(wanted.configs.iter().all(is_set))
     }
 
-    /// Gives a topic more partitions: so many in all.
+    /// Raises the number of partitions of a topic to `count`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses, such as UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS if it has as
-    /// many; where the answer to an attempt was lost before, that attempt may be what has added them.
+    /// many. If the answer to an earlier attempt was lost, that attempt may have added them.
     pub async fn create_partitions(&self, name: &str, count: i32) -> Result<(), Error> {
         let what = format!("adding partitions to topic {name}");
         self.retried(&what, || async { settled(self.try_to_grow(name, count, None).await) }).await?
@@ -340,7 +340,7 @@ impl Admin {
         self.deleting(&what, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, || self.try_to_delete(name)).await?
     }
 
-    /// Deletes a topic with all of its records, if it exists; whether it did.
+    /// Deletes a topic with all of its records, and returns true if it existed.
     ///
     /// ```
     /// use mainstem_client::{Admin, ClientConfig, NewTopic};
@@ -379,7 +379,7 @@ impl Admin {
         reply.check(result.error_code, result.error_message.as_deref(), refused)
     }
 
-    /// The offsets of positions in partitions; none for a time behind all records. [`Position::Offset`] is its own answer.
+    /// The offsets of positions in partitions; none for a time after all records. [`Position::Offset`] is its own answer.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses a partition.

@@ -161,7 +161,7 @@ impl Admin {
     }
 
     /// Ends a producer's transaction in a partition by a marker that aborts it, whatever its coordinator knows of it. It is meant
-    /// for transactions that hang: of one that is open elsewhere, too, a part would be lost.
+    /// for hanging transactions: if the transaction is still open in other partitions, its records here are lost.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses, such as INVALID_PRODUCER_EPOCH if the producer has gone on.
@@ -191,7 +191,7 @@ impl Admin {
             let refused =
                 || format!("cannot abort the transaction of producer {} in {key}", hanging.producer_id);
             let checked = reply.check(found.error_code, None, refused);
-            checked.inspect_err(|_| self.cluster.doubt_topic(&key.topic))
+            checked.inspect_err(|_| self.cluster.invalidate_topic(&key.topic))
         })
         .await
     }

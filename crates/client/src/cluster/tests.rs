@@ -6,16 +6,16 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::testing::{NoBroker, PATIENCE, ScriptedBroker, World, eventually};
+use crate::testing::{NoBroker, ScriptedBroker, WAIT_TIMEOUT, World, eventually};
 
 #[tokio::test]
-async fn a_broker_that_is_silent_is_given_up_though_no_caller_waits_so_long() {
+async fn the_connection_to_a_silent_broker_is_closed_though_no_caller_waits_so_long() {
     let broker = ScriptedBroker::start(1, |_| None);
     let request_timeout = Duration::from_millis(200);
     let cluster = Cluster::new(ClientConfig { request_timeout, ..broker.client() });
     // A machine that stands still may take the time of an attempt.
     let connected = async || {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         loop {
             match cluster.any().await {
                 Ok(connection) => return connection,
@@ -24,7 +24,7 @@ async fn a_broker_that_is_silent_is_given_up_though_no_caller_waits_so_long() {
         }
     };
     let silent = connected().await;
-    eventually("the connection is given up", async || {
+    eventually("the connection is closed", async || {
         let request = ListGroupsRequest::default();
         let _ = tokio::time::timeout(Duration::from_millis(20), cluster.call_any(&request)).await;
         silent.is_lost()
@@ -33,13 +33,13 @@ async fn a_broker_that_is_silent_is_given_up_though_no_caller_waits_so_long() {
     assert!(!connected().await.is_lost(), "there is another one");
 }
 
-/// Two are under way when their connection ends.
+/// Two calls are under way when their connection ends.
 #[tokio::test]
 async fn each_request_that_has_no_answer_is_named() {
     let broker = ScriptedBroker::start(1, |_| None);
     let connection = Cluster::new(broker.client()).any().await.unwrap();
     let (list, leave) = (ListGroupsRequest::default(), LeaveGroupRequest::default());
-    // It ends the connection once it has something that it does not read.
+    // It ends the connection once it has bytes that it does not read.
     broker.set_reading(false);
     let ending = async { drop(broker) };
     let (listed, left, ()) = tokio::join!(connection.call(&list), connection.call(&leave), ending);
@@ -75,7 +75,7 @@ async fn an_attempt_to_connect_is_one_for_all_who_wait() {
     refusing.abort();
 }
 
-/// One that is cut off may name no other broker than itself.
+/// A broker that is cut off may name no other broker than itself.
 #[tokio::test]
 async fn brokers_that_the_configuration_names_have_their_turn() {
     let (named, other) = (ScriptedBroker::start(1, |_| None), ScriptedBroker::start(2, |_| None));
@@ -146,7 +146,7 @@ fn a_leader_is_not_forgotten_for_one_of_before() {
     };
     assert_eq!(leaders(topic(id, &[(1, 6), (1, 5)])), [(Some(3), 7), (Some(1), 5)]);
     assert_eq!(leaders(topic(id, &[(1, 7), (1, 4)])), [(Some(1), 7), (Some(1), 4)]);
-    // A topic of the same name that was made anew counts from the beginning.
+    // A topic of the same name that was created again counts from the beginning.
     assert_eq!(leaders(topic(other, &[(1, 0), (1, 0)])), [(Some(1), 0), (Some(1), 0)]);
     // More partitions than before.
     assert_eq!(leaders(topic(id, &[(1, 6), (1, 5), (1, 0)])).len(), 3);
@@ -159,7 +159,7 @@ fn topics_that_are_not_asked_for_any_more_are_forgotten() {
         let answered =
             Instant::now().checked_sub(Duration::from_secs(seconds)).expect("the machine runs longer");
         let topic = Topic { name: name.into(), id: Uuid::default(), is_internal: false, partitions: vec![] };
-        let known = KnownTopic { topic: topic.into(), at: None, answered, doubted: BTreeSet::new() };
+        let known = KnownTopic { topic: topic.into(), at: None, answered, invalidated: BTreeSet::new() };
         (Arc::from(name), known)
     };
     let mut known = Known { topics: [topic("used", 1), topic("unused", 2)].into(), ..Known::default() };

@@ -1,8 +1,8 @@
-//! The partitions that a consumer reads: where it is in each, and what has arrived and was not taken yet.
+//! The partitions that a consumer reads: the position in each, and the batches that arrived and were not taken yet.
 //!
-//! Pure: answers go in; batches, and what to ask for next, come out. Reading ahead is a second offset for each
-//! partition: `fetch` is behind all that has arrived, `position` is behind all that was taken. An error at `fetch` waits
-//! until the records before it are taken.
+//! Pure: answers go in; batches, and the next requests, come out. Reading ahead is a second offset for each partition:
+//! `fetch` is the offset after all that has arrived, `position` the offset after all that was taken. An error at `fetch`
+//! waits until the records before it are taken.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,7 +21,7 @@ use crate::topic_partition::TopicPartition;
 #[derive(Debug, Default)]
 pub(crate) struct Assignment {
     partitions: BTreeMap<TopicPartition, Progress>,
-    /// What has arrived, oldest first.
+    /// Chunks that have arrived, oldest first.
     chunks: VecDeque<Chunk>,
     buffered_bytes: usize,
     /// Errors that no caller has had yet.
@@ -31,33 +31,33 @@ pub(crate) struct Assignment {
 
 #[derive(Debug)]
 struct Progress {
-    /// Changes with every seek: answers to what was asked before one do not count.
+    /// Changes with every seek: answers to requests from before it are ignored.
     generation: u64,
     state: State,
     is_paused: bool,
-    /// What has arrived of a partition that is held, oldest first; it does not count towards the consumer's bound, so that a
-    /// held partition stops no other. None: it is not held.
+    /// Chunks of a held partition, oldest first. They do not count towards the consumer's bound, so that a held partition
+    /// stops no other. None: it is not held.
     held: Option<VecDeque<Chunk>>,
-    /// Of all chunks of the partition.
+    /// The bytes of all chunks of the partition.
     buffered_bytes: usize,
-    /// Behind the last record that may be read, as of the last answer.
+    /// The offset after the last record that may be read, as of the last answer.
     end_offset: Option<i64>,
-    /// That of the topic which is read; zero before the first look, and where the cluster tells none.
+    /// The id of the topic that is read; zero before the first look, and if the brokers report none.
     topic_id: Uuid,
     /// The newest epoch of a leader under which the offsets are known to hold; -1 before the first.
     leader_epoch: i32,
-    /// It is being asked whether they hold under a newer one, or has to be (KIP-320).
+    /// True if a leader is being asked whether they hold under a newer epoch, or has to be asked (KIP-320).
     check: Check,
-    /// What comes behind all that has arrived and was not taken yet; nothing is fetched meanwhile.
+    /// The outcome to return after all batches that arrived were taken; nothing is fetched meanwhile.
     pending: Option<Outcome>,
 }
 
-/// Why a partition is not read on where it was.
+/// The reason why a partition is not read on at its position.
 #[derive(Debug)]
 enum Outcome {
     /// The error was returned, and nothing is read until a seek.
     Failed(Error),
-    /// Reading goes on elsewhere; the error says why.
+    /// Reading continues at this position; the error gives the reason.
     Moved(Position, Error),
 }
 
@@ -82,15 +82,15 @@ enum State {
 }
 
 impl Progress {
-    /// Goes on elsewhere; it stays paused and held if it was, and forgets what has arrived.
-    fn replace(&mut self, anew: Progress) {
+    /// Starts over at another position. A paused or held partition stays so; arrived chunks are dropped.
+    fn replace(&mut self, next: Progress) {
         let held = self.held.as_ref().map(|_| VecDeque::new());
-        *self = Progress { is_paused: self.is_paused, held, ..anew };
+        *self = Progress { is_paused: self.is_paused, held, ..next };
     }
 }
 
 impl State {
-    /// Behind all that was taken, where that is known.
+    /// The offset after all that was taken, if that is known.
     fn position(&self) -> Option<FetchPosition> {
         match *self {
             State::Reading { position, .. } => Some(position),
@@ -100,18 +100,18 @@ impl State {
     }
 }
 
-/// An offset, and the epoch of the leader that wrote the record before it; -1 where that is not known.
+/// An offset, and the epoch of the leader that wrote the record before it; -1 if that is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FetchPosition {
     pub(crate) offset: i64,
     pub(crate) epoch: i32,
 }
 
-/// Where to begin with a partition.
+/// The position at which to begin with a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) position: Position,
-    /// That of [`FetchPosition`], for a position that is an offset.
+    /// As the epoch of [`FetchPosition`], for a position that is an offset.
     pub(crate) epoch: i32,
 }
 
@@ -128,11 +128,11 @@ pub(crate) struct EpochValidation {
     pub(crate) generation: u64,
     /// The epoch of the leader that is to be asked.
     pub(crate) leader_epoch: i32,
-    /// That of the last record.
+    /// The epoch of the last record.
     pub(crate) epoch: i32,
 }
 
-/// What is wanted of a partition.
+/// A partition that more is wanted of, from an offset on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WantedFetch<'a> {
     pub(crate) key: &'a TopicPartition,
@@ -150,12 +150,12 @@ pub(crate) struct OffsetLookup {
     pub(crate) position: Position,
 }
 
-/// What [`Assignment::take`] has.
+/// The outcome of [`Assignment::take`].
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) batch: Option<Result<Unopened, Error>>,
-    /// There is room for more: the fetcher has work.
-    pub(crate) has_room: bool,
+    /// True if memory was freed: the fetcher can ask for more.
+    pub(crate) has_freed_memory: bool,
 }
 
 /// A batch that was taken, before its checksum is verified and its records are decompressed. That is done without a lock;
@@ -168,12 +168,12 @@ pub(crate) struct Unopened {
     bytes: Bytes,
     /// Records before this offset were not asked for.
     first_offset: i64,
-    /// Where the next batch begins, if it came too.
+    /// The base offset of the next batch, if it came too.
     following: Option<i64>,
 }
 
 impl Unopened {
-    /// Verifies and decompresses it; the error says where reading can go on.
+    /// Verifies and decompresses it; the error says at which offset reading can continue.
     pub(crate) fn open(&self, config: &ConsumerConfig, scratch: &mut Scratch) -> Result<FetchedBatch, Error> {
         let (key, bytes) = (self.key.clone(), self.bytes.clone());
         FetchedBatch::open(key, bytes, self.first_offset, config.decompressed_bytes_max, scratch)
@@ -183,7 +183,7 @@ impl Unopened {
 }
 
 impl Assignment {
-    /// Reads these partitions and no others. Those that were read already go on from there they are.
+    /// Reads these partitions and no others. Partitions that were read already keep their position.
     pub(crate) fn assign(&mut self, partitions: impl IntoIterator<Item = (TopicPartition, Start)>) {
         let mut before = std::mem::take(&mut self.partitions);
         for (key, start) in partitions {
@@ -214,22 +214,22 @@ impl Assignment {
         self.generations
     }
 
-    /// Goes on elsewhere.
+    /// Continues at another position.
     pub(crate) fn seek(&mut self, key: &TopicPartition, position: Position) -> Result<(), Error> {
         self.restart(key, position.into())
     }
 
     fn restart(&mut self, key: &TopicPartition, start: Start) -> Result<(), Error> {
-        let anew = self.begin(start);
+        let next = self.begin(start);
         let progress = self.progress_mut(key)?;
         // It is the partition's, not the position's: a broker whose session has sent it before does not send it again (KIP-227).
         let end_offset = progress.end_offset;
-        progress.replace(Progress { end_offset, ..anew });
+        progress.replace(Progress { end_offset, ..next });
         self.drop_stale();
         Ok(())
     }
 
-    /// Takes nothing more from a partition, and keeps what was read ahead; or goes on with it.
+    /// Holds a partition: takes nothing more from it, and keeps the chunks that were read ahead. Or releases it.
     pub(crate) fn set_held(&mut self, key: &TopicPartition, is_held: bool) -> Result<(), Error> {
         let progress = self.partitions.get_mut(key).ok_or_else(|| not_assigned(key))?;
         match (is_held, progress.held.take()) {
@@ -243,14 +243,14 @@ impl Assignment {
             (false, None) => {}
             (false, Some(held)) => {
                 self.buffered_bytes += held.iter().map(|chunk| chunk.size).sum::<usize>();
-                // It has waited for longest.
+                // These chunks have waited for longest.
                 held.into_iter().rev().for_each(|chunk| self.chunks.push_front(chunk));
             }
         }
         Ok(())
     }
 
-    /// Stops reading a partition, and forgets what was read ahead; or goes on.
+    /// Pauses a partition: stops reading it, and drops the chunks that were read ahead. Or resumes it.
     pub(crate) fn set_paused(&mut self, key: &TopicPartition, is_paused: bool) -> Result<(), Error> {
         let generation = self.next_generation();
         let progress = self.progress_mut(key)?;
@@ -259,14 +259,14 @@ impl Assignment {
             progress.generation = generation;
             progress.buffered_bytes = 0;
             progress.held.iter_mut().for_each(VecDeque::clear);
-            // It was about what is behind the records that are forgotten now.
+            // A pending outcome was about the place after the records that are dropped now.
             progress.pending = None;
             progress.state = match progress.state {
                 State::Reading { position, .. } => State::Reading { position, fetch: position },
                 State::Locating(position) => State::Unlocated(position),
                 state => state,
             };
-            // The answer to what is being asked would be one about another generation.
+            // The answer to the request under way would be one about another generation.
             progress.check = match (progress.check, progress.state) {
                 (Check::NotNeeded, _) => Check::NotNeeded,
                 (_, State::Reading { position, .. }) if position.epoch != UNKNOWN_EPOCH => Check::Due,
@@ -283,20 +283,20 @@ impl Assignment {
         Ok(progress.state.position().map(|position| position.offset))
     }
 
-    /// The epoch of the leader that wrote the record before an offset, if the position is there; -1 otherwise.
+    /// The epoch of the leader that wrote the record before an offset, if that is the position; -1 otherwise.
     pub(crate) fn epoch_at(&self, key: &TopicPartition, offset: i64) -> i32 {
         let position = self.partitions.get(key).and_then(|progress| progress.state.position());
         position.filter(|position| position.offset == offset).map_or(UNKNOWN_EPOCH, |position| position.epoch)
     }
 
-    /// How many offsets there are between the position and the end, as of the last answer.
+    /// The number of offsets between the position and the end, as of the last answer.
     pub(crate) fn lag(&self, key: &TopicPartition) -> Result<Option<i64>, Error> {
         let position = self.position(key)?;
         let end = self.partitions.get(key).and_then(|progress| progress.end_offset);
         Ok(position.zip(end).map(|(position, end)| end.saturating_sub(position).max(0)))
     }
 
-    /// What is read.
+    /// The partitions that are read.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &TopicPartition> {
         self.partitions.keys()
     }
@@ -305,7 +305,7 @@ impl Assignment {
         self.partitions.get_mut(key).ok_or_else(|| not_assigned(key))
     }
 
-    /// Forgets what arrived for partitions that are not read any more, or elsewhere.
+    /// Drops chunks of partitions that are not read any more, or are read at another position.
     fn drop_stale(&mut self) {
         let partitions = &self.partitions;
         let is_current =
@@ -316,17 +316,16 @@ impl Assignment {
         self.buffered_bytes -= stale.iter().map(|chunk| chunk.size).sum::<usize>();
     }
 
-    /// The next batch that is to be seen, in the order of arrival. It counts as taken once it is
-    /// [opened](Assignment::opened).
+    /// The next visible batch, in the order of arrival. It counts as taken once it is [opened](Assignment::opened).
     pub(crate) fn take(&mut self) -> Taken {
-        let mut has_room = false;
+        let mut has_freed_memory = false;
         loop {
             if let Some(error) = self.failures.pop_front() {
-                return Taken { batch: Some(Err(error)), has_room };
+                return Taken { batch: Some(Err(error)), has_freed_memory };
             }
-            let Some(chunk) = self.chunks.front_mut() else { return Taken { batch: None, has_room } };
+            let Some(chunk) = self.chunks.front_mut() else { return Taken { batch: None, has_freed_memory } };
             let Some(bytes) = chunk.next() else {
-                has_room = true;
+                has_freed_memory = true;
                 self.finish_first();
                 continue;
             };
@@ -337,12 +336,12 @@ impl Assignment {
             };
             let first_offset = position.offset;
             let unopened = Unopened { key, generation, topic_id, bytes, first_offset, following };
-            return Taken { batch: Some(Ok(unopened)), has_room };
+            return Taken { batch: Some(Ok(unopened)), has_freed_memory };
         }
     }
 
-    /// A batch was opened, or cannot be: then its partition is not read any more until a seek. None if it is not to be handed
-    /// out: there is nothing behind the position in it, or reading has gone on elsewhere meanwhile.
+    /// Takes the outcome of opening a batch. If it failed, its partition is not read any more until a seek. Returns none if
+    /// the batch is not to be handed out: it has nothing at or after the position, or reading has moved meanwhile.
     pub(crate) fn opened(
         &mut self,
         unopened: Unopened,
@@ -371,7 +370,7 @@ impl Assignment {
         }
     }
 
-    /// The first chunk has nothing more; what is not to be seen at its end is passed too.
+    /// Removes the first chunk, which is used up, and moves the position past invisible batches at its end.
     fn finish_first(&mut self) {
         let Some(chunk) = self.chunks.pop_front() else { return };
         self.buffered_bytes -= chunk.size;
@@ -382,8 +381,8 @@ impl Assignment {
         self.do_pending(&chunk.key);
     }
 
-    /// A partition cannot be read on where it was. Records that have arrived from before that place are handed out first:
-    /// they may not be there any more when they are asked for again.
+    /// Stops reading a partition at its position. Records that have arrived from before that place are handed out first:
+    /// they may be gone when they are asked for again.
     fn end_with(&mut self, key: &TopicPartition, outcome: Outcome) {
         if let Some(progress) = self.partitions.get_mut(key) {
             progress.pending.get_or_insert(outcome);
@@ -391,7 +390,7 @@ impl Assignment {
         self.do_pending(key);
     }
 
-    /// Does what is pending for a partition of which nothing is left to be taken.
+    /// Carries out the pending outcome of a partition of which nothing is left to be taken.
     fn do_pending(&mut self, key: &TopicPartition) {
         let drained = self.partitions.get_mut(key).filter(|one| one.buffered_bytes == 0);
         match drained.and_then(|one| one.pending.take()) {
@@ -404,23 +403,23 @@ impl Assignment {
         }
     }
 
-    /// What has arrived is not handed out any more.
+    /// Returns an error without handing out the records that have arrived.
     fn fail_now(&mut self, key: &TopicPartition, error: Error) {
         self.failures.push_back(error);
         self.stop(key);
     }
 
-    /// An error was or will be told: nothing more is read until a seek.
+    /// Reads nothing more of a partition until a seek, after an error that was or will be returned.
     fn stop(&mut self, key: &TopicPartition) {
-        let anew = self.begin(Position::End.into());
+        let next = self.begin(Position::End.into());
         if let Some(progress) = self.partitions.get_mut(key) {
             let state = State::Failed(progress.state.position());
-            progress.replace(Progress { state, ..anew });
+            progress.replace(Progress { state, ..next });
         }
         self.drop_stale();
     }
 
-    /// Offsets that have to be asked for, where a broker can be asked; they count as being asked for from now on.
+    /// Offsets that have to be asked for, of partitions with a known leader. They count as being asked for from now on.
     pub(crate) fn locate<L>(
         &mut self,
         mut lead: impl FnMut(&TopicPartition) -> Option<L>,
@@ -435,7 +434,7 @@ impl Assignment {
         wanted
     }
 
-    /// An offset that was asked for, or none: it has to be asked for again.
+    /// Takes the answer to a lookup. Without an offset it has to be asked for again.
     pub(crate) fn located(&mut self, asked: &OffsetLookup, offset: Option<i64>) {
         let Some(progress) = self.current(&asked.key, asked.generation) else { return };
         progress.state = match offset {
@@ -444,15 +443,15 @@ impl Assignment {
         };
     }
 
-    /// The offsets to be asked for are refused for good, or a partition cannot be read. It is returned behind all records that
-    /// have arrived.
+    /// Fails a partition whose lookup was refused for good, or which cannot be read. The error is returned after all records
+    /// that have arrived.
     pub(crate) fn fail(&mut self, key: &TopicPartition, generation: u64, error: Error) {
         if self.current(key, generation).is_some() {
             self.end_with(key, Outcome::Failed(error));
         }
     }
 
-    /// A topic is refused.
+    /// Fails all partitions of a topic that is refused.
     pub(crate) fn fail_topic(&mut self, topic: &str, error: &Error) {
         let of_topic = |(key, one): (&TopicPartition, &Progress)| {
             let is_read = &*key.topic == topic && !matches!(one.state, State::Failed(_));
@@ -493,9 +492,9 @@ impl Assignment {
             .collect()
     }
 
-    /// Partitions are those of topics with these ids, and led under these epochs. Whether the offsets of those with a newer
-    /// epoch still hold has to be asked, where the epoch of the last record is known (KIP-320). Those of a topic with another
-    /// id than before hold no more, however long it is (KIP-516): returns true if there are such.
+    /// Takes the topic ids and leader epochs of partitions. Under a newer epoch a leader has to be asked whether the offsets
+    /// still hold, if the epoch of the last record is known (KIP-320). Offsets of a topic with another id than before hold no
+    /// more, however long it is (KIP-516): returns true if there are such.
     pub(crate) fn lead(
         &mut self,
         lead: impl Fn(&TopicPartition) -> Option<(Uuid, i32)>,
@@ -515,7 +514,7 @@ impl Assignment {
             }
             if newer > one.leader_epoch {
                 one.leader_epoch = newer;
-                // An answer to what was asked under the epoch before does not count any more.
+                // An answer to a request under the epoch before is ignored.
                 one.check = if fetch.epoch == UNKNOWN_EPOCH { Check::NotNeeded } else { Check::Due };
             }
         }
@@ -527,30 +526,35 @@ impl Assignment {
         has_any
     }
 
-    /// What has to be asked of leaders, where there is one; it counts as being asked from now on.
-    pub(crate) fn doubts<L>(
+    /// The epoch validations that leaders have to be asked for, if the leader is known; they count as being asked from now on.
+    pub(crate) fn due_validations<L>(
         &mut self,
         mut lead: impl FnMut(&TopicPartition) -> Option<L>,
     ) -> Vec<(L, EpochValidation)> {
-        let mut doubts = Vec::new();
+        let mut validations = Vec::new();
         for (key, one) in self.partitions.iter_mut().filter(|(_, one)| one.check == Check::Due) {
             let State::Reading { fetch, .. } = one.state else { continue };
             let Some(lead) = lead(key) else { continue };
             one.check = Check::Asked;
             let (generation, leader_epoch) = (one.generation, one.leader_epoch);
-            doubts.push((
+            validations.push((
                 lead,
                 EpochValidation { key: key.clone(), generation, leader_epoch, epoch: fetch.epoch },
             ));
         }
-        doubts
+        validations
     }
 
-    /// Where the newest epoch of a leader that is not newer than that of the last record ends, as its leader says; both
-    /// -1 where it knows none. No answer: it has to be asked again.
-    pub(crate) fn settled(&mut self, doubt: &EpochValidation, end: Option<FetchPosition>, then: OutOfRange) {
-        let Some(one) = self.current(&doubt.key, doubt.generation) else { return };
-        if one.leader_epoch != doubt.leader_epoch || one.check != Check::Asked {
+    /// Takes the answer of a leader: the newest epoch that is not newer than that of the last record, and its end offset. Both are
+    /// -1 if the leader knows none. Without an answer it has to be asked again.
+    pub(crate) fn settled(
+        &mut self,
+        validation: &EpochValidation,
+        end: Option<FetchPosition>,
+        then: OutOfRange,
+    ) {
+        let Some(one) = self.current(&validation.key, validation.generation) else { return };
+        if one.leader_epoch != validation.leader_epoch || one.check != Check::Asked {
             return;
         }
         let State::Reading { position, fetch } = one.state else { return };
@@ -559,11 +563,11 @@ impl Assignment {
             Some(end) if end.epoch != UNKNOWN_EPOCH && end.offset >= fetch.offset => {
                 one.check = Check::NotNeeded
             }
-            // What was read ahead is not there, but the caller has not taken it.
+            // Records that were read ahead are gone, but the caller has not taken them.
             Some(end) if end.epoch != UNKNOWN_EPOCH && end.offset >= position.offset => {
-                self.go_back(&doubt.key, position);
+                self.go_back(&validation.key, position);
             }
-            Some(end) => self.truncated(doubt, position.offset, end, then),
+            Some(end) => self.truncated(validation, position.offset, end, then),
         }
     }
 
@@ -575,23 +579,23 @@ impl Assignment {
         self.partitions.get_mut(key).expect("it is assigned").leader_epoch = leader_epoch;
     }
 
-    /// Records that were taken are not there any more.
-    fn truncated(&mut self, doubt: &EpochValidation, offset: i64, end: FetchPosition, then: OutOfRange) {
+    /// Handles the loss of records that were taken.
+    fn truncated(&mut self, validation: &EpochValidation, offset: i64, end: FetchPosition, then: OutOfRange) {
         let diverges_at = (end.epoch != UNKNOWN_EPOCH).then_some(end.offset);
-        let error = Error::Truncated { partition: doubt.key.clone(), offset, diverges_at };
+        let error = Error::Truncated { partition: validation.key.clone(), offset, diverges_at };
         if then == OutOfRange::Fail {
-            // What has arrived came behind them.
-            return self.fail_now(&doubt.key, error);
+            // The chunks that have arrived came after the lost records.
+            return self.fail_now(&validation.key, error);
         }
         tracing::warn!("{error}; going on there");
         match (diverges_at, then) {
-            (Some(_), _) => self.go_back(&doubt.key, end),
-            (None, OutOfRange::End) => self.seek(&doubt.key, Position::End).expect("it is assigned"),
-            (None, _) => self.seek(&doubt.key, Position::Beginning).expect("it is assigned"),
+            (Some(_), _) => self.go_back(&validation.key, end),
+            (None, OutOfRange::End) => self.seek(&validation.key, Position::End).expect("it is assigned"),
+            (None, _) => self.seek(&validation.key, Position::Beginning).expect("it is assigned"),
         }
     }
 
-    /// Takes what a broker had for a partition.
+    /// Takes what a broker sent for a partition.
     pub(crate) fn arrived(
         &mut self,
         key: &TopicPartition,
@@ -601,7 +605,7 @@ impl Assignment {
     ) {
         let Some(progress) = self.current(key, asked.generation) else { return };
         let State::Reading { fetch, .. } = &mut progress.state else { return };
-        // An older broker sends no ids, in the midst of an upgrade. What is pending may be that the topic is another one.
+        // In the midst of an upgrade an older broker sends no ids. The pending outcome may be that the topic is another one.
         let tells_none = asked.topic_id.is_zero() && progress.pending.is_none();
         let is_of_another_topic =
             !progress.topic_id.is_zero() && asked.topic_id != progress.topic_id && !tells_none;
@@ -609,7 +613,7 @@ impl Assignment {
             return;
         }
         if progress.check == Check::NotNeeded {
-            // Another leader has answered for this place otherwise.
+            // Another leader has given another answer for this place.
             progress.pending = None;
         }
         progress.end_offset = Some(arrived.end_offset);
@@ -636,7 +640,7 @@ impl Assignment {
         }
     }
 
-    /// The offset to read is not there.
+    /// Handles that the offset to read does not exist.
     pub(crate) fn out_of_range(
         &mut self,
         key: &TopicPartition,
@@ -653,7 +657,7 @@ impl Assignment {
     }
 }
 
-/// What comes of a position that is none.
+/// The outcome for a position that does not exist.
 fn outside(error: Error, then: OutOfRange) -> Outcome {
     match then {
         OutOfRange::Fail => Outcome::Failed(error),
@@ -672,7 +676,7 @@ fn begin_at(start: Start) -> State {
     }
 }
 
-/// What is damaged ends where the batch behind it begins, if that came too: its own header may be damaged as well.
+/// Lets a damaged batch end where the next one begins, if that came too: its own header may be damaged as well.
 fn ending_at(error: Error, following: Option<i64>) -> Error {
     match (error, following) {
         (Error::Damaged { partition, offset, reason, .. }, Some(next)) if next > offset => {

@@ -1,4 +1,4 @@
-//! What a broker's answer had for one partition, batch by batch.
+//! A broker's answer for one partition, batch by batch.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -16,9 +16,9 @@ use crate::topic_partition::TopicPartition;
 pub(crate) struct Arrived {
     /// Batches; the last one may be cut off.
     pub(crate) bytes: Bytes,
-    /// First offset and producer of each transaction that was aborted.
+    /// First offset and producer of each aborted transaction.
     pub(crate) aborted: Vec<(i64, i64)>,
-    /// Behind the last record that may be read.
+    /// The offset after the last record that may be read.
     pub(crate) end_offset: i64,
 }
 
@@ -26,13 +26,13 @@ pub(crate) struct Arrived {
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) key: TopicPartition,
-    /// That of the partition when it was asked for.
+    /// The generation of the partition when it was asked for.
     pub(crate) generation: u64,
-    /// That of the topic which was asked for; zero where brokers are too old to know.
+    /// The id of the topic that was asked for; zero if brokers are too old to know it.
     pub(crate) topic_id: Uuid,
-    /// Its bytes when it came.
+    /// The number of its bytes when it came.
     pub(crate) size: usize,
-    /// The offset behind its last batch, and that batch's epoch.
+    /// The offset after its last batch, and that batch's epoch.
     pub(crate) next: FetchPosition,
     bytes: Bytes,
     isolation: Isolation,
@@ -69,7 +69,7 @@ impl Chunk {
         }))
     }
 
-    /// The next batch that is to be seen, or none if there is no more.
+    /// The next visible batch, or none if there is no more.
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         while !self.bytes.is_empty() {
             let bytes = self.bytes.clone();
@@ -82,7 +82,7 @@ impl Chunk {
         None
     }
 
-    /// Where the batch behind the last one that was taken begins, if it came too.
+    /// The base offset of the batch after the last one that was taken, if it came too.
     pub(crate) fn following(&self) -> Option<i64> {
         Batch::split_first(&self.bytes).ok().map(|(batch, _)| batch.base_offset())
     }
@@ -107,15 +107,15 @@ impl Chunk {
     }
 }
 
-/// Whether a batch of control records ends a transaction by throwing it away.
+/// Returns true if a batch of control records aborts a transaction.
 fn is_abort(batch: &Batch<'_>) -> bool {
     let Ok(mut records) = batch.records_in(batch.payload()) else { return false };
     let Some(Ok(record)) = records.next() else { return false };
     matches!(EndTransactionMarker::parse(record.key, record.value), Ok(Some(marker)) if !marker.committed)
 }
 
-/// The length of all batches that are complete, and the place behind them. The last one may be cut off: a broker sends
-/// no more bytes than it was asked for.
+/// The length of all complete batches, and the place after them. The last one may be cut off: a broker sends no more bytes
+/// than it was asked for.
 fn complete(bytes: &Bytes) -> Result<Option<(usize, FetchPosition)>, BatchError> {
     let mut rest = &**bytes;
     let mut next = None;

@@ -1,4 +1,4 @@
-//! What a consumer is configured with.
+//! The configuration of a consumer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::error::Error;
 use crate::offsets::{EARLIEST, FoundOffsets, LATEST};
 use crate::topic_partition::TopicPartition;
 
-/// The most bytes of records that an answer may be asked for: what is beside them fits into a response, too.
+/// The most bytes of records that an answer may be asked for: the rest of the answer fits into a response, too.
 const FETCH_BYTES_MAX: usize = RESPONSE_BYTES_MAX - (1 << 20);
 
-/// Which records a consumer sees.
+/// The records that a consumer sees.
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, ConsumerConfig, Isolation};
@@ -29,7 +29,7 @@ pub enum Isolation {
     /// All, also those of transactions that are open or were aborted.
     #[default]
     ReadUncommitted,
-    /// Records outside of transactions, and those of transactions that were committed; nothing behind an open one
+    /// Records outside of transactions, and those of committed transactions; nothing after the start of an open one
     /// (KIP-98).
     ReadCommitted,
 }
@@ -43,7 +43,7 @@ impl Isolation {
     }
 }
 
-/// Where to read.
+/// A place in a partition at which to read.
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, Position, TopicPartition};
@@ -69,19 +69,19 @@ impl Isolation {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
-    /// At the first record that is there.
+    /// At the first existing record.
     Beginning,
-    /// Behind the last record.
+    /// After the last record.
     End,
     /// At this offset.
     Offset(i64),
-    /// At the first record with this timestamp or a later one, in milliseconds since 1970; behind the last record if
+    /// At the first record with this timestamp or a later one, in milliseconds since 1970; after the last record if
     /// there is none.
     Time(i64),
 }
 
 impl Position {
-    /// What has to be asked for, with its timestamps, and offsets for which no broker has to be asked.
+    /// Splits positions into those that a broker has to be asked for, with their timestamps, and offsets.
     pub(crate) fn sort(
         positions: impl IntoIterator<Item = (TopicPartition, Position)>,
     ) -> (Vec<(TopicPartition, i64)>, FoundOffsets) {
@@ -95,7 +95,7 @@ impl Position {
         (sought, known)
     }
 
-    /// What ListOffsets is asked for.
+    /// The timestamp for ListOffsets.
     ///
     /// # Errors
     /// The offset, for which no broker has to be asked.
@@ -110,8 +110,8 @@ impl Position {
     }
 }
 
-/// What happens when the offset to read is not there any more, or not yet; or when records that were read are others under
-/// a new leader: then all but [`OutOfRange::Fail`] go on where the logs part, if the leader can tell (KIP-320).
+/// The reaction to an offset that does not exist, any more or yet. Also to records that were read and are others under a new
+/// leader: then all but [`OutOfRange::Fail`] continue where the logs part, if the leader can tell (KIP-320).
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, Consumer, ConsumerConfig, OutOfRange, Position, TopicPartition};
@@ -136,13 +136,13 @@ pub enum OutOfRange {
     /// [`Consumer::next`](crate::Consumer::next) returns the error, and the partition is not read until a seek.
     #[default]
     Fail,
-    /// Go on at the first record that is there.
+    /// Continue at the first existing record.
     Beginning,
-    /// Go on behind the last record.
+    /// Continue after the last record.
     End,
 }
 
-/// How a [`Consumer`](crate::Consumer) reads; the defaults are those of the Java client where it has the same setting.
+/// Settings of a [`Consumer`](crate::Consumer); the defaults are those of the Java client for the settings that it has too.
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, ConsumerConfig, Isolation};
@@ -156,25 +156,24 @@ pub enum OutOfRange {
 /// ```
 #[derive(Debug, Clone)]
 pub struct ConsumerConfig {
-    /// How to connect, and the waits between attempts.
+    /// The connections, and the waits between attempts.
     pub client: ClientConfig,
-    /// Which records are seen. All by default.
+    /// The records that are seen. All by default.
     pub isolation: Isolation,
-    /// What happens when an offset is not there, or the topic was deleted and created anew under its name, so that offsets
-    /// say nothing about it (brokers tell topics apart since Kafka 2.8). [`OutOfRange::Fail`] by default.
+    /// The reaction to an offset that does not exist, or to a topic that was deleted and created again. Offsets say nothing about
+    /// the new topic; brokers have topic ids since Kafka 2.8. [`OutOfRange::Fail`] by default.
     pub out_of_range: OutOfRange,
     /// A broker answers when it has this many bytes, or `max_wait` is over. 1 by default.
     pub min_bytes: i32,
-    /// How long a broker waits for `min_bytes`. 500 ms by default.
+    /// The longest time that a broker waits for `min_bytes`. 500 ms by default.
     pub max_wait: Duration,
     /// A broker's answer has about this many bytes of records at most. 50 MiB by default, at most 255 MiB.
     pub fetch_bytes_max: i32,
     /// A partition's part of an answer has about this many bytes at most; a larger batch comes alone. 1 MiB by default.
     pub partition_bytes_max: i32,
-    /// No more is asked for while records that the caller has not taken yet have this many bytes. 16 MiB by default.
+    /// No more is fetched while records that the caller has not taken yet have this many bytes. 16 MiB by default.
     pub prefetch_bytes: usize,
-    /// A batch has at most this many bytes without compression; another one is an error. 64 MiB by default, less than
-    /// 4 GiB.
+    /// The most bytes of a batch without compression; a larger one is an error. 64 MiB by default, less than 4 GiB.
     pub decompressed_bytes_max: usize,
 }
 

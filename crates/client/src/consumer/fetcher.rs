@@ -1,7 +1,7 @@
 //! The task that asks brokers for what the assignment wants, one request at a time to each.
 //!
-//! It owns all that is under way; each question is a task of its [`JoinSet`], whose end is an [`Event`]. What an answer
-//! means is decided by the assignment and the sessions.
+//! It owns all requests under way: each is a task of its [`JoinSet`], whose end is an [`Event`]. The assignment and the
+//! sessions decide what an answer means.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -28,12 +28,12 @@ use crate::questions::{Answer, Questions};
 use crate::reply::Reply;
 use crate::topic_partition::TopicPartition;
 
-/// A look is due at least this often, whatever else happens.
+/// The fetcher looks for work at least this often.
 const IDLE_LOOK: Duration = Duration::from_secs(60);
 /// The first version that names topics by id (KIP-516).
 const BY_ID_SINCE: i16 = 13;
 
-/// What is wanted of one broker.
+/// The partitions that are wanted of one broker.
 type Wishes = BTreeMap<TopicPartition, Wanted>;
 type Fetched = Reply<FetchRequest<'static>>;
 
@@ -49,12 +49,12 @@ pub(crate) struct Fetcher {
 struct Node {
     session: Session,
     is_asked: bool,
-    /// Not to be asked again before.
+    /// The broker is not asked again before this time.
     retry_at: Instant,
     backoff: Backoff,
 }
 
-/// Something that was under way has ended.
+/// The end of a request that was under way.
 enum Event {
     Fetched(i32, Result<Fetched, Error>),
     Refreshed(Answer),
@@ -75,7 +75,7 @@ impl Fetcher {
             tokio::select! {
                 () = self.shared.work.notified() => {}
                 Some(ended) = self.tasks.join_next() => {
-                    let event = ended.expect("no task is cancelled before the set, and a panic goes on here");
+                    let event = ended.expect("no task is cancelled before the set, and a panic is passed on here");
                     self.handle(event);
                     self.shared.arrived.notify_one();
                 }
@@ -84,13 +84,13 @@ impl Fetcher {
         }
     }
 
-    /// Asks for what can be asked for. When to look again if nothing happens before.
+    /// Sends the requests that are due. Returns when to look again if nothing happens before.
     fn work(&mut self) -> Instant {
         let shared = self.shared.clone();
         let mut state = shared.state.lock();
         let mut next_look = Instant::now() + IDLE_LOOK;
         let mut unknown = BTreeSet::new();
-        // First what may have to be located anew.
+        // First the requests that may make a lookup necessary.
         self.check(&mut state.assignment, &mut unknown);
         self.locate(&mut state.assignment, &mut unknown);
         let by_node = self.by_node(&state.assignment, &mut unknown);
@@ -103,7 +103,7 @@ impl Fetcher {
         next_look
     }
 
-    /// Who leads a partition; into `unknown` goes its topic if it has to be asked for.
+    /// The leader of a partition. Adds its topic to `unknown` if the cluster has to be asked for it.
     fn lead(&self, key: &TopicPartition, unknown: &mut BTreeSet<Arc<str>>) -> Option<Lead> {
         let (lead, is_to_be_asked) = self.shared.cluster.lead(key);
         if is_to_be_asked {
@@ -112,7 +112,7 @@ impl Fetcher {
         lead
     }
 
-    /// Asks for the offsets of positions that are none, each leader for its own: one that does not answer holds up no
+    /// Looks up the offsets of other positions. Each leader is asked by itself, so that one that does not answer holds up no
     /// other.
     fn locate(&mut self, assignment: &mut Assignment, unknown: &mut BTreeSet<Arc<str>>) {
         let sought = assignment.locate(|key| self.lead(key, unknown));
@@ -131,17 +131,17 @@ impl Fetcher {
         if assignment.lead(lead, self.shared.config.out_of_range) {
             self.shared.arrived.notify_one();
         }
-        let doubts = assignment.doubts(|key| self.lead(key, unknown));
-        for (node, doubts) in by_leader(doubts) {
+        let validations = assignment.due_validations(|key| self.lead(key, unknown));
+        for (node, validations) in by_leader(validations) {
             let cluster = self.shared.cluster.clone();
             self.tasks.spawn(async move {
-                let doubts = doubts.into_iter().map(|(_, doubt)| doubt).collect();
-                Event::Checked(epoch_ends(&cluster, node, doubts).await)
+                let validations = validations.into_iter().map(|(_, validation)| validation).collect();
+                Event::Checked(epoch_ends(&cluster, node, validations).await)
             });
         }
     }
 
-    /// What is wanted by the node that leads it.
+    /// The partitions to fetch, by the node that leads them.
     fn by_node(&self, assignment: &Assignment, unknown: &mut BTreeSet<Arc<str>>) -> HashMap<i32, Wishes> {
         let mut by_node: HashMap<i32, Wishes> = HashMap::new();
         for WantedFetch { key, offset, generation } in assignment.wanted(&self.shared.config) {
@@ -216,14 +216,14 @@ impl Fetcher {
 }
 
 impl Drop for Fetcher {
-    /// Who waits for records hears of a panic, or of the end of the runtime.
+    /// Lets callers that wait for records know of a panic, or of the end of the runtime.
     fn drop(&mut self) {
         self.shared.state.lock().ended = Some(Error::of_ended_task("the fetcher of a consumer"));
         self.shared.arrived.notify_one();
     }
 }
 
-/// What is asked of a partition, by the node that leads it.
+/// Requests about partitions, by the node that leads them.
 fn by_leader<T>(asked: Vec<(Lead, T)>) -> BTreeMap<i32, Vec<(Lead, T)>> {
     let mut by_leader: BTreeMap<i32, Vec<(Lead, T)>> = BTreeMap::new();
     for (lead, one) in asked {
@@ -244,22 +244,22 @@ fn located((asked, found): (OffsetLookup, Result<i64, Error>), assignment: &mut 
 }
 
 fn checked(
-    (doubt, end): (EpochValidation, Result<FetchPosition, Error>),
+    (validation, end): (EpochValidation, Result<FetchPosition, Error>),
     then: OutOfRange,
     assignment: &mut Assignment,
 ) {
     match end {
-        Ok(end) => assignment.settled(&doubt, Some(end), then),
+        Ok(end) => assignment.settled(&validation, Some(end), then),
         Err(error) if error.is_retriable() => {
             tracing::debug!("{error}");
-            assignment.settled(&doubt, None, then);
+            assignment.settled(&validation, None, then);
         }
-        Err(error) => assignment.fail(&doubt.key, doubt.generation, error),
+        Err(error) => assignment.fail(&validation.key, validation.generation, error),
     }
 }
 
 impl Node {
-    /// Gives what was fetched to the assignment.
+    /// Hands the fetched partitions to the assignment.
     ///
     /// # Errors
     /// When the answer as a whole is of no use.
@@ -303,8 +303,8 @@ impl Node {
         })
     }
 
-    /// A request failed; the next one waits a little, unless it is only that the broker has forgotten the session. What
-    /// would fail again is returned for each partition that it was about.
+    /// Handles a failed request. The next one waits a little, unless the broker has only forgotten the session. An error that
+    /// would come again is returned for each partition of the request.
     fn fail(&mut self, error: &Error, cluster: &Cluster, assignment: &mut Assignment) {
         let code = error.code();
         if error.would_repeat() {
@@ -313,7 +313,7 @@ impl Node {
             }
         }
         if let Error::Connect { .. } | Error::ConnectionLost { .. } | Error::RequestTimedOut { .. } = error {
-            self.session.all_asked().for_each(|(key, _)| cluster.doubt_partition(key));
+            self.session.all_asked().for_each(|(key, _)| cluster.invalidate_partition(key));
         }
         self.session.failed(code);
         if code != Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND) {
@@ -350,8 +350,8 @@ impl Receiver<'_> {
             assignment.out_of_range(key, asked, error, config.out_of_range);
         } else if error.is_retriable() {
             tracing::debug!("{error}");
-            // Nothing is fetched there before the cluster was asked, at most a few times in a second.
-            self.shared.cluster.doubt_partition(key);
+            // Nothing is fetched of this partition before the cluster was asked, at most a few times in a second.
+            self.shared.cluster.invalidate_partition(key);
         } else {
             assignment.fail(key, asked.generation, error);
         }
@@ -407,7 +407,7 @@ async fn find(
     };
     let times: Vec<Sought> = sought.iter().map(by_time).collect();
     let mut found = leader_offsets(cluster, node, isolation, &times).await;
-    // The end is where a time behind all records leads.
+    // A time after all records leads to the end.
     let is_behind = |one: &Sought| matches!(found.get(&one.key), Some(Ok(None)));
     let at_end: Vec<Sought> = times.into_iter().filter(is_behind).map(Sought::at_end).collect();
     if !at_end.is_empty() {

@@ -9,7 +9,7 @@ use mainstem_records::{Headers, Record};
 use super::batch::{FetchedBatch, FetchedRecords};
 use crate::error::Error;
 
-/// Where a record is within its [`FetchedBatch`], to be kept beside an `Arc` of that.
+/// The place of a record within its [`FetchedBatch`], to be kept beside an `Arc` of that batch.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -125,7 +125,7 @@ impl Iterator for SharedRecords<'_> {
     }
 }
 
-/// What a [`RecordRange`] of the batch stands for. A range of another batch panics, or means something else.
+/// Access to the records of [`RecordRange`]s of this batch. A range of another batch panics, or yields other bytes.
 impl FetchedBatch {
     /// The records as places in this batch.
     pub fn ranges(&self) -> SharedRecords<'_> {
@@ -133,10 +133,10 @@ impl FetchedBatch {
         SharedRecords { records: self.records(), bytes: self.record_bytes() }
     }
 
-    /// Pushes all records to `ranges` as places in this batch: in less time than [`FetchedBatch::ranges`] where all are wanted.
+    /// Pushes all records to `ranges` as places in this batch. It is faster than [`FetchedBatch::ranges`] if all are wanted.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if a record cannot be read; those before it are there.
+    /// [`Error::Damaged`] if a record cannot be read; those before it are in `ranges`.
     pub fn read_ranges(&self, ranges: &mut Vec<RecordRange>) -> Result<(), Error> {
         let (bytes, first_offset) = (self.record_bytes(), self.first_offset());
         Part::check(bytes);

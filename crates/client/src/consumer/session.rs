@@ -1,6 +1,6 @@
 //! A fetch session as the client keeps it (KIP-227): only what has changed since the last request is sent.
 //!
-//! Pure: what is wanted goes in, what to write into the request comes out.
+//! Pure: the wanted partitions go in, the content of the request comes out.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -11,13 +11,13 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 use crate::topic_partition::TopicPartition;
 
-/// What is asked of a partition.
+/// A partition to fetch: its topic's id, the offset, and the epoch of its leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) topic_id: Uuid,
     pub(crate) offset: i64,
     pub(crate) leader_epoch: i32,
-    /// Changes with every seek, so that what was asked before one is known.
+    /// Changes with every seek, to recognize requests from before it.
     pub(crate) generation: u64,
 }
 
@@ -28,13 +28,13 @@ pub(crate) struct Session {
     id: i32,
     /// 0: the next request asks for a new session.
     epoch: i32,
-    /// What the broker knows.
+    /// The partitions of the session as the broker knows them.
     asked: BTreeMap<TopicPartition, Wanted>,
 }
 
 impl Session {
-    /// Puts what is wanted into a request. A topic that has another id than before begins a new session: a broker that knows
-    /// topics by name alone would add its partitions, and then forget them, as it forgets last.
+    /// Writes the wanted partitions into a request. A topic with another id than before begins a new session: a broker that knows
+    /// topics by name alone would first add its partitions and then forget them.
     pub(crate) fn request(
         &mut self,
         wanted: BTreeMap<TopicPartition, Wanted>,
@@ -66,7 +66,7 @@ impl Session {
         self.asked = wanted;
     }
 
-    /// What was asked of a partition by the last request or one before it.
+    /// The last request for a partition.
     pub(crate) fn asked(&self, key: &TopicPartition) -> Option<&Wanted> {
         self.asked.get(key)
     }
@@ -76,12 +76,12 @@ impl Session {
         self.asked.iter().map(|(key, asked)| (asked.topic_id, key.topic.clone())).collect()
     }
 
-    /// The partitions that the last request was about, and what was asked of them by then.
+    /// The partitions of the last request, and what was asked of them.
     pub(crate) fn all_asked(&self) -> impl Iterator<Item = (&TopicPartition, &Wanted)> {
         self.asked.iter()
     }
 
-    /// The broker answered without an error, under this id; 0 where it keeps no session.
+    /// Takes an answer without an error, with the session's id; 0 if the broker keeps no session.
     pub(crate) fn answered(&mut self, id: i32) {
         self.epoch = match (id, self.epoch) {
             (0, _) => 0,
@@ -91,7 +91,7 @@ impl Session {
         self.id = id;
     }
 
-    /// A request failed: the next one begins a new session, and ends this one if the broker may still have it.
+    /// Handles a failed request: the next one begins a new session, and ends this one if the broker may still have it.
     pub(crate) fn failed(&mut self, code: Option<ErrorCode>) {
         self.epoch = 0;
         if code == Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND) {
@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_was_made_anew_begins_a_new_session() {
+    fn a_topic_with_another_id_begins_a_new_session() {
         let mut session = Session::default();
         let _ = ask(&mut session, &[("a", 0, 5)]);
         session.answered(42);
-        let mut anew = wanted(&[("a", 0, 0)]);
-        anew.values_mut().for_each(|wanted| wanted.topic_id = Uuid::from_u128(7));
+        let mut renewed = wanted(&[("a", 0, 0)]);
+        renewed.values_mut().for_each(|wanted| wanted.topic_id = Uuid::from_u128(7));
         let mut request = FetchRequest::default();
-        session.request(anew, 1, &mut request);
+        session.request(renewed, 1, &mut request);
         assert_eq!((request.session_id, request.session_epoch), (42, 0), "the old one is closed");
         assert_eq!(request.topics[0].topic_id, Uuid::from_u128(7));
         // Kafka's broker forgets after it has added, and without ids both are the same partition.

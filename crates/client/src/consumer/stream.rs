@@ -1,4 +1,4 @@
-//! Records one by one, for those who like a `Stream`.
+//! Records one by one, as a `Stream`.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -40,7 +40,7 @@ pub struct OwnedRecord {
     pub offset: i64,
     /// Milliseconds since 1970.
     pub timestamp_ms: i64,
-    /// What records belong together by.
+    /// The key; records with the same key belong together.
     pub key: Option<Bytes>,
     /// The payload; none deletes the key from a compacted topic.
     pub value: Option<Bytes>,
@@ -52,7 +52,7 @@ pub struct OwnedRecord {
 type Fetching<'a> = Pin<Box<dyn Future<Output = (Result<FetchedBatch, Error>, Source<'a>)> + Send + 'a>>;
 type Source<'a> = &'a mut (dyn Batches + 'a);
 
-/// What has batches.
+/// A source of batches.
 pub(crate) trait Batches: Send {
     fn next_batch(&mut self) -> Pin<Box<dyn Future<Output = Result<FetchedBatch, Error>> + Send + '_>>;
 
@@ -66,13 +66,13 @@ impl Batches for Consumer {
     }
 
     fn go_back(&mut self, partition: &TopicPartition, offset: i64) {
-        // One that was taken away meanwhile goes on elsewhere.
+        // A partition that was revoked meanwhile is read by another member.
         let _ = self.seek(partition, Position::Offset(offset));
     }
 }
 
-/// The records of a consumer, as [`Consumer::stream`] and [`GroupConsumer::stream`](crate::GroupConsumer::stream) give
-/// them. It never ends; after an error it goes on with what can be read. When it is dropped, the consumer goes back to
+/// The records of a consumer, as [`Consumer::stream`] and [`GroupConsumer::stream`](crate::GroupConsumer::stream) return
+/// them. It never ends; after an error it continues with what can be read. When it is dropped, the consumer goes back to
 /// the first record that was not handed out.
 ///
 /// ```
@@ -98,9 +98,9 @@ pub struct RecordStream<'a> {
     /// None only while it becomes the fetch.
     idle: Option<Source<'a>>,
     fetching: Option<Fetching<'a>>,
-    /// What the last batch has left.
+    /// The records of the last batch that were not handed out.
     records: VecDeque<Result<OwnedRecord, Error>>,
-    /// Where that begins.
+    /// The partition and offset at which they begin.
     rest: Option<(TopicPartition, i64)>,
 }
 

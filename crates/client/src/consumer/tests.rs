@@ -10,7 +10,7 @@ use mainstem_wire::{ApiKey, ErrorCode, Records, Uuid};
 
 use super::*;
 use crate::testing::{
-    Answered, Asked, BrokenNetwork, NoBroker, PATIENCE, ScriptedBroker, World, answer, eventually,
+    Answered, Asked, BrokenNetwork, NoBroker, ScriptedBroker, WAIT_TIMEOUT, World, answer, eventually,
     java_writes, on_both_brokers,
 };
 use crate::{ClientConfig, Compression, Header, Producer, ProducerConfig, Record, partition_of_key};
@@ -36,7 +36,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// With the topic, of so many partitions.
+    /// A fixture with a topic of so many partitions.
     async fn new(world: World, partitions: i32) -> Fixture {
         world.create(partitions, &[]).await;
         Fixture::without_topic(world)
@@ -81,7 +81,7 @@ async fn fill(producer: &Producer, to: &TopicPartition, numbers: std::ops::Range
 async fn take(consumer: &mut Consumer, count: usize) -> Vec<i64> {
     let mut numbers = Vec::new();
     while numbers.len() < count {
-        let next = tokio::time::timeout(PATIENCE, consumer.next()).await;
+        let next = tokio::time::timeout(WAIT_TIMEOUT, consumer.next()).await;
         let batch = match next {
             Ok(batch) => batch.unwrap(),
             Err(_) => panic!("only {} of {count} came: {:?}", numbers.len(), consumer.shared),
@@ -125,7 +125,7 @@ async fn lag_counts_what_is_left(world: World) {
     fixture.fill(0, 100..130).await;
     eventually("what comes later counts", async || consumer.lag(&t) == Ok(Some(30))).await;
     consumer.seek(&t, Position::Offset(40)).unwrap();
-    eventually("it is counted anew", async || consumer.lag(&t) == Ok(Some(90))).await;
+    eventually("it is counted again", async || consumer.lag(&t) == Ok(Some(90))).await;
     consumer.seek(&t, Position::End).unwrap();
     eventually("there is nothing behind the end", async || consumer.lag(&t) == Ok(Some(0))).await;
     assert!(consumer.lag(&fixture.t(1)).is_err(), "it is not assigned");
@@ -155,7 +155,7 @@ async fn a_seek_goes_where_it_says(world: World) {
     }
     for position in [Position::End, Position::Time(1_000)] {
         consumer.seek(&fixture.t(0), position).unwrap();
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;
         while consumer.position(&fixture.t(0)).unwrap().is_none() {
             assert!(tokio::time::Instant::now() < deadline, "{position:?} is not found");
             tokio::task::yield_now().await;
@@ -171,7 +171,7 @@ async fn a_seek_goes_where_it_says(world: World) {
     );
 }
 
-/// The tests rely on that: their timestamps are those of 1970.
+/// The tests rely on kept records: their timestamps are those of 1970.
 async fn retention_leaves_records_of_any_age(world: World) {
     let fixture = Fixture::new(world, 1).await;
     fixture.fill(0, 0..10).await;
@@ -204,7 +204,7 @@ async fn a_paused_partition_keeps_its_place(world: World) {
     assert_eq!(take(&mut consumer, 20).await, (0..20).collect::<Vec<_>>());
     consumer.assign([(fixture.t(1), Position::Beginning)]);
     assert_eq!(consumer.assignment(), [fixture.t(1)]);
-    assert_eq!(consumer.position(&fixture.t(1)), Ok(Some(30)), "it goes on where it was");
+    assert_eq!(consumer.position(&fixture.t(1)), Ok(Some(30)), "it continues where it was");
 }
 
 async fn an_offset_that_is_not_there_is_reported_or_passed(world: World) {
@@ -292,7 +292,7 @@ async fn records_of_java_are_read_and_lie_where_our_keys_would(world: World) {
         }
         let mut read = Vec::new();
         while read.len() < keys.len() {
-            let next = tokio::time::timeout(PATIENCE, consumer.next());
+            let next = tokio::time::timeout(WAIT_TIMEOUT, consumer.next());
             let batch = next.await.unwrap_or_else(|_| panic!("{codec:?}: only {} came", read.len())).unwrap();
             for record in batch.records() {
                 let record = record.unwrap();
@@ -350,9 +350,9 @@ async fn an_offset_that_is_refused_holds_up_no_other() {
     assert_eq!(consumer.position(&keys[1]), Ok(None));
 }
 
-/// What is returned next, which is an error.
-async fn told(consumer: &mut Consumer) -> Error {
-    let next = tokio::time::timeout(PATIENCE, consumer.next()).await;
+/// The error that is returned next.
+async fn next_error(consumer: &mut Consumer) -> Error {
+    let next = tokio::time::timeout(WAIT_TIMEOUT, consumer.next()).await;
     next.expect("something is returned").unwrap_err()
 }
 
@@ -368,11 +368,15 @@ async fn a_fetch_that_would_fail_again_is_reported_of_each_partition() {
     let keys = [0, 1].map(|partition| TopicPartition::new("t", partition));
     consumer.assign(keys.clone().map(|key| (key, Position::Offset(5))));
     for _ in &keys {
-        assert_eq!(told(&mut consumer).await.code(), Some(refusal), "what may pass is not told");
+        assert_eq!(
+            next_error(&mut consumer).await.code(),
+            Some(refusal),
+            "an error that may pass is not returned"
+        );
     }
     assert_eq!(consumer.position(&keys[1]), Ok(Some(5)));
     consumer.seek(&keys[1], Position::Offset(5)).unwrap();
-    assert_eq!(told(&mut consumer).await.code(), Some(refusal), "it is asked again after a seek");
+    assert_eq!(next_error(&mut consumer).await.code(), Some(refusal), "it is asked again after a seek");
 }
 
 #[tokio::test]
@@ -380,8 +384,8 @@ async fn a_fetch_whose_answer_is_none_is_reported() {
     let broker = ScriptedBroker::start(1, |asked| (asked.api_key == ApiKey::Fetch).then(|| vec![0x7f; 8]));
     let mut consumer = Consumer::new(ConsumerConfig::new(broker.client())).unwrap();
     consumer.assign([(TopicPartition::new("t", 0), Position::Offset(5))]);
-    let told = told(&mut consumer).await;
-    assert!(matches!(told, Error::Malformed { .. }), "{told}");
+    let error = next_error(&mut consumer).await;
+    assert!(matches!(error, Error::Malformed { .. }), "{error}");
 }
 
 /// A fetch is answered with one record of one partition.
@@ -398,7 +402,7 @@ fn fetched(asked: &Asked<'_>, partition_index: i32, is_damaged: bool) -> Answere
 }
 
 #[tokio::test]
-async fn a_damaged_batch_that_filled_the_room_holds_up_no_other_partition() {
+async fn a_damaged_batch_that_filled_the_buffer_holds_up_no_other_partition() {
     let mut answers = [(0, true), (1, false)].into_iter();
     let broker = ScriptedBroker::start(2, move |asked| {
         let (partition, is_damaged) = (asked.api_key == ApiKey::Fetch).then(|| answers.next()).flatten()?;
@@ -408,8 +412,8 @@ async fn a_damaged_batch_that_filled_the_room_holds_up_no_other_partition() {
     let mut consumer = Consumer::new(config).unwrap();
     let keys = [0, 1].map(|partition| TopicPartition::new("t", partition));
     consumer.assign(keys.map(|key| (key, Position::Offset(0))));
-    let told = told(&mut consumer).await;
-    assert!(matches!(&told, Error::Damaged { partition, .. } if partition.partition == 0), "{told}");
+    let error = next_error(&mut consumer).await;
+    assert!(matches!(&error, Error::Damaged { partition, .. } if partition.partition == 0), "{error}");
     assert_eq!(take(&mut consumer, 1).await, [1]);
 }
 
@@ -418,8 +422,8 @@ async fn a_cluster_that_is_none_is_reported() {
     let none = NoBroker::start().await;
     let mut consumer = Consumer::new(ConsumerConfig::new(ClientConfig::new(&none.address).unwrap())).unwrap();
     consumer.assign([(TopicPartition::new("t", 0), Position::Beginning)]);
-    let told = told(&mut consumer).await;
-    assert!(matches!(told, Error::Malformed { .. }), "{told}");
+    let error = next_error(&mut consumer).await;
+    assert!(matches!(error, Error::Malformed { .. }), "{error}");
 }
 
 #[tokio::test]
@@ -431,7 +435,7 @@ async fn who_waits_for_a_fetcher_that_panics_is_reported() {
         let _fetcher = fetcher;
         panic!("on purpose");
     });
-    let told = tokio::time::timeout(PATIENCE, consumer.next()).await;
-    assert_eq!(told.unwrap().unwrap_err(), Error::Panicked { what: "the fetcher of a consumer".into() });
+    let error = tokio::time::timeout(WAIT_TIMEOUT, consumer.next()).await;
+    assert_eq!(error.unwrap().unwrap_err(), Error::Panicked { what: "the fetcher of a consumer".into() });
     assert!(panics.await.unwrap_err().is_panic());
 }

@@ -1,27 +1,27 @@
-//! The assignor `cooperative-sticky` (KIP-429): who of a group reads which partitions.
+//! The assignor `cooperative-sticky` (KIP-429): it assigns the partitions of topics to the members of a group.
 //!
-//! Pure. Members keep what they have as far as that is balanced, and what moves is first taken from its owner: it is
-//! given to the other member by the rebalance after that, which the owner asks for when it has let go.
+//! Pure. Members keep their partitions as far as that is balanced. A partition that moves is first revoked from its owner.
+//! The other member gets it in the next rebalance, which the owner asks for when it has released the partition.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::topic_partition::TopicPartition;
 
-/// What a member says of itself.
+/// A member's subscription with the partitions that it claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemberSubscription {
     pub(crate) topics: BTreeSet<Arc<str>>,
-    /// What it reads at present.
+    /// The partitions that it reads at present.
     pub(crate) owned: BTreeSet<TopicPartition>,
-    /// The generation in which it got that.
+    /// The generation in which it got them.
     pub(crate) generation: i32,
 }
 
 /// The partitions of each member.
 pub(crate) type Assignments = BTreeMap<String, BTreeSet<TopicPartition>>;
 
-/// Who reads what from now on. `partitions`: how many each topic has; topics that are not there have none.
+/// The next assignment. `partitions`: the number of partitions of each topic; topics that are not in it have none.
 pub(crate) fn assign(
     members: &BTreeMap<String, MemberSubscription>,
     partitions: &HashMap<Arc<str>, i32>,
@@ -43,7 +43,7 @@ pub(crate) fn assign(
     let mut assignments: Assignments =
         members.keys().map(|member| (member.clone(), BTreeSet::new())).collect();
     for (key, member) in plan.owner_of {
-        // Another member has it: it is let go first.
+        // Another member has it: that member releases it first.
         if owners.get(&key).is_none_or(|owner| *owner == member) {
             assignments.get_mut(member).expect("all members are in it").insert(key);
         }
@@ -51,8 +51,8 @@ pub(crate) fn assign(
     assignments
 }
 
-/// Who has a partition that it may keep. Of two that claim one, the later generation counts; of the same generation
-/// neither does.
+/// The owner of each partition that may keep it. Of two members that claim one, the later generation counts; if both claim it
+/// in the same generation, none owns it.
 fn owners<'m>(
     members: &'m BTreeMap<String, MemberSubscription>,
     partitions: &HashMap<Arc<str>, i32>,
@@ -95,7 +95,7 @@ fn all(
 
 /// An assignment in the making.
 struct Plan<'m> {
-    /// Who wants a topic.
+    /// The members that subscribe to each topic.
     readers: HashMap<Arc<str>, Vec<&'m str>>,
     loads: HashMap<&'m str, usize>,
     owner_of: BTreeMap<TopicPartition, &'m str>,
@@ -116,7 +116,7 @@ impl<'m> Plan<'m> {
         Plan { readers, loads, owner_of: BTreeMap::new() }
     }
 
-    /// Of those who want a topic the one with the fewest partitions.
+    /// The subscriber of a topic with the fewest partitions.
     fn least_loaded(&self, topic: &str) -> Option<&'m str> {
         self.readers.get(topic)?.iter().copied().min_by_key(|member| self.loads[member])
     }
@@ -211,7 +211,7 @@ mod tests {
     /// A member: which of three topics it wants, as bits, what it claims, and in which generation.
     type Member = (u8, Vec<(u8, i32)>, i32);
 
-    /// Members, and how many partitions each topic has.
+    /// Members, and the number of partitions of each topic.
     fn groups() -> impl Strategy<Value = (Vec<Member>, [i32; 3])> {
         let claims = prop::collection::vec((0u8..3, 0i32..8), 0..8);
         (prop::collection::vec((1u8..8, claims, 0i32..3), 1..6), [0i32..8, 0i32..8, 0i32..8])
@@ -239,7 +239,7 @@ mod tests {
                 let next = assign(&members, &partitions);
                 for (member, keys) in &next {
                     for key in keys {
-                        // What others have is not given away.
+                        // The partitions of others are not assigned to it.
                         let others = members.iter().filter(|(other, _)| *other != member);
                         prop_assert!(round == 0 || others.clone().all(|(_, one)| !one.owned.contains(key)));
                     }

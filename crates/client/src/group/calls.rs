@@ -44,10 +44,10 @@ const TRANSACTIONS_OF_MEMBERS_SINCE: i16 = 3;
 /// Offsets of some partitions, to be committed.
 type Offsets<'a> = BTreeMap<&'a TopicPartition, &'a CommittedOffset>;
 
-/// A coordinator is not heard more often, whatever it says.
+/// Heartbeats are never sent at shorter intervals than this, whatever the coordinator says.
 const HEARTBEAT_MS_MIN: u64 = 10;
 
-/// The last version of TxnOffsetCommit that leaves it to the producer to tell the transaction's coordinator (KIP-890).
+/// The last version of TxnOffsetCommit for which the producer itself has to add the group to its transaction (KIP-890).
 const TRANSACTIONS_V1_UNTIL: i16 = 4;
 
 /// The transaction that offsets are committed with.
@@ -66,23 +66,23 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Of a client that is in no group.
+    /// The identity of a client that is in no group.
     pub(crate) fn none() -> Identity {
         Identity { member_id: String::new(), generation: -1 }
     }
 }
 
-/// What came of joining.
+/// The outcome of joining.
 #[derive(Debug)]
 pub(crate) struct Joined {
     pub(crate) identity: Identity,
-    /// Of each member its subscription's bytes, for the leader.
+    /// For the leader: the bytes of each member's subscription.
     pub(crate) led: Option<BTreeMap<String, Vec<u8>>>,
     /// The members keep what they have: the leader is a static member that has come back (KIP-814).
     pub(crate) skips_assignment: bool,
 }
 
-/// Calls about one group, over connections of its own: the answer to a join may take long, and those behind it wait.
+/// Calls about one group, on connections of its own: the answer to a join may take long, and later requests wait behind it.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
     pub(crate) cluster: Cluster,
@@ -106,14 +106,14 @@ impl Calls {
         self.config.instance_id.as_deref().map(Cow::Borrowed)
     }
 
-    /// Calls the coordinator; one that cannot be reached, or is none any more, is looked for again next time.
+    /// Calls the coordinator. If that fails, the next call looks for the coordinator again.
     async fn call<'q, R: Request<'q>>(&self, request: &R, newest: i16) -> Result<Reply<R>, Error> {
         let asked = async {
             let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
             let version = coordinator.version_up_to::<R>(newest)?;
             let mut limit = self.config.consumer.client.request_timeout;
             if matches!(R::KEY, ApiKey::JoinGroup | ApiKey::SyncGroup) {
-                // Answered when all members have joined, or have had their time.
+                // It is answered when all members have joined, or their time is over.
                 limit += self.config.max_poll_interval;
             }
             coordinator.call_within(request, version, limit).await
@@ -121,7 +121,7 @@ impl Calls {
         asked.await.inspect_err(|_| self.cluster.forget_coordinator(&self.config.group_id))
     }
 
-    /// Whether the coordinator has the version of a request that first has `what`.
+    /// Checks that the coordinator has the version of a request that first has `what`.
     async fn needs<'q, R: Request<'q>>(&self, oldest: i16, what: &str) -> Result<(), Error> {
         self.cluster.coordinator(&self.config.group_id).await?.needs::<R>(oldest, what)
     }
@@ -131,7 +131,7 @@ impl Calls {
         self.noted(reply.check(code, None, || self.failed(what)))
     }
 
-    /// An outcome; after some errors the coordinator is looked for again.
+    /// Passes an outcome on; after some errors the next call looks for the coordinator again.
     fn noted<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         outcome.inspect_err(|error| {
             if let Some(ErrorCode::NOT_COORDINATOR | ErrorCode::COORDINATOR_NOT_AVAILABLE) = error.code() {
@@ -140,8 +140,8 @@ impl Calls {
         })
     }
 
-    /// JoinGroup (11): takes part in the next generation. `named` hears of a new name as soon as the coordinator knows it:
-    /// who gives up then has to leave under it.
+    /// JoinGroup (11): takes part in the next generation. `named` is called with a new member id as soon as the coordinator knows
+    /// it: a member that stops joining then has to leave under that id.
     pub(crate) async fn join(
         &self,
         member_id: &str,
@@ -173,7 +173,7 @@ impl Calls {
             let response = reply.read()?;
             let name = response.member_id.clone().into_owned();
             if response.error_code == ErrorCode::MEMBER_ID_REQUIRED.code() && member_id.is_empty() {
-                // KIP-394: a member joins under the name that it was given, so that the group does not wait for one who is gone.
+                // KIP-394: a member joins under the id that it was given, so that the group does not wait for a member that is gone.
                 named(&name);
                 member_id = name;
                 continue;
@@ -188,7 +188,7 @@ impl Calls {
         }
     }
 
-    /// SyncGroup (14): gives the assignments if this is the leader; the bytes of one's own.
+    /// SyncGroup (14): sends the assignments if this member leads. Returns the bytes of its own assignment.
     pub(crate) async fn sync(
         &self,
         identity: &Identity,
@@ -259,7 +259,7 @@ impl Calls {
         })
     }
 
-    /// What the coordinator keeps of a member.
+    /// Adds the settings that the coordinator keeps of a member.
     async fn describe<'a>(&'a self, request: &mut ConsumerGroupHeartbeatRequest<'a>) -> Result<(), Error> {
         let limit = self.config.max_poll_interval.as_millis();
         request.rebalance_timeout_ms = i32::try_from(limit).expect("the configuration was checked");
@@ -295,8 +295,8 @@ impl Calls {
         self.check(&reply, response.error_code, "leave")
     }
 
-    /// OffsetCommit (8): each offset is where to go on. Returns what was left out as it is not there: where the ids of topics
-    /// are known, also what another topic of the same name has by now.
+    /// OffsetCommit (8): each offset is that of the next record to read. Returns the partitions that were left out as their topic does
+    /// not exist or, if topic ids are known, as another topic has its name by now.
     pub(crate) async fn commit(
         &self,
         identity: &Identity,
@@ -336,8 +336,8 @@ impl Calls {
         self.noted(missing_of_commit(&reply, &self.config.group_id, &names))
     }
 
-    /// Those of some offsets whose topic is not there, or is another one than that whose offset it is, as metadata have it now:
-    /// a coordinator that goes by names would take them for those of the new one.
+    /// The partitions whose topic does not exist by the present metadata, or is another one than that of the offset. A coordinator
+    /// that knows topics by name alone would take these offsets for those of the new topic.
     async fn replaced(&self, offsets: &Offsets<'_>) -> Result<Missing, Error> {
         let with_id = || offsets.iter().filter_map(|(key, one)| Some((*key, one.offset, one.topic_id?)));
         let names: BTreeSet<&str> = with_id().map(|(key, ..)| &*key.topic).collect();
@@ -361,7 +361,7 @@ impl Calls {
         Ok(with_id().filter_map(why).collect())
     }
 
-    /// TxnOffsetCommit (28): each offset is where to go on once the transaction is committed.
+    /// TxnOffsetCommit (28): each offset is that of the next record to read once the transaction is committed.
     pub(crate) async fn commit_in_transaction(
         &self,
         identity: &Identity,
@@ -403,8 +403,7 @@ impl Calls {
         codes.try_for_each(|code| self.check(&reply, code, "commit offsets of"))
     }
 
-    /// OffsetFetch (9): where to go on, as far as something was committed; what a running transaction is about to commit is
-    /// waited for (KIP-447).
+    /// OffsetFetch (9): the committed offsets. It waits for offsets that a running transaction is about to commit (KIP-447).
     pub(crate) async fn committed(&self, keys: &BTreeSet<TopicPartition>) -> Result<CommittedOffsets, Error> {
         let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
         let request = fetch_request(&coordinator, &self.config.group_id, Some(keys))?;

@@ -1,4 +1,4 @@
-//! What a member of a group is configured with.
+//! The configuration of a member of a group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use crate::topic_partition::TopicPartition;
 pub enum Subscription {
     /// These.
     Topics(Vec<Arc<str>>),
-    /// All whose whole name matches this pattern, also those that come later. The classic protocol leaves out the brokers'
-    /// own topics and looks at the names here, with the syntax of the crate `regex`; with the consumer protocol the
-    /// brokers do it, with that of RE2 (KIP-848).
+    /// All whose whole name matches this pattern, also those that come later. With the classic protocol the client matches names,
+    /// by the syntax of the crate `regex`, and leaves out the brokers' own topics. With the consumer protocol the brokers do
+    /// it, by that of RE2 (KIP-848).
     Pattern(Arc<str>),
 }
 
-/// How the members of a group agree on who reads what.
+/// The protocol by which the members of a group agree on an assignment.
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupProtocol, Subscription};
@@ -59,7 +59,7 @@ pub enum GroupProtocol {
     },
 }
 
-/// How a [`GroupConsumer`](crate::GroupConsumer) takes part in its group; the defaults are those of the Java client.
+/// Settings of a [`GroupConsumer`](crate::GroupConsumer); the defaults are those of the Java client.
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig};
@@ -73,31 +73,31 @@ pub enum GroupProtocol {
 /// ```
 #[derive(Debug, Clone)]
 pub struct GroupConfig {
-    /// How records are read.
+    /// The settings for reading records.
     pub consumer: ConsumerConfig,
     /// Name of the group.
     pub group_id: Arc<str>,
     /// The topics that are read.
     pub subscription: Subscription,
-    /// How partitions are shared out. [`GroupProtocol::Classic`] by default.
+    /// The protocol that assigns partitions. [`GroupProtocol::Classic`] by default.
     pub protocol: GroupProtocol,
     /// A static member (KIP-345): it keeps its partitions when it comes back under this name within the session
     /// time-out, and does not leave the group for good when it is closed.
     pub instance_id: Option<Arc<str>>,
-    /// Where to read a partition of which the group has committed no offset. At the end by default.
+    /// The position at which to read a partition without a committed offset. At the end by default.
     pub start: Position,
-    /// Partitions for which that is elsewhere than at `start`. None by default.
+    /// Partitions with another such position than `start`. None by default.
     pub starts: BTreeMap<TopicPartition, Position>,
-    /// Offsets are committed after this time, and before partitions are given away; none: only by
+    /// Offsets are committed after this time, and before partitions are revoked; none: only by
     /// [`GroupConsumer::commit`](crate::GroupConsumer::commit). 5 s by default.
     pub auto_commit: Option<Duration>,
-    /// A member that is not heard of for so long is out of the group. 45 s by default. With the consumer protocol it is
-    /// the brokers' to say.
+    /// The group removes a member that has sent no heartbeat for this time. 45 s by default. With the consumer protocol the
+    /// brokers set it.
     pub session_timeout: Duration,
-    /// How often the group's coordinator hears of a member. 3 s by default. With the consumer protocol it is the brokers'
-    /// to say.
+    /// The interval of heartbeats to the group's coordinator. 3 s by default. With the consumer protocol the brokers set
+    /// it.
     pub heartbeat_interval: Duration,
-    /// A member whose [`GroupConsumer::next`](crate::GroupConsumer::next) is not called for so long leaves the group; others
+    /// A member leaves the group if its [`GroupConsumer::next`](crate::GroupConsumer::next) is not called for this time. Others
     /// wait so long for it in a rebalance. 5 min by default.
     pub max_poll_interval: Duration,
 }
@@ -130,7 +130,7 @@ impl GroupConfig {
         self
     }
 
-    /// Where to read a partition of which the group has committed no offset.
+    /// The position at which to read a partition without a committed offset.
     pub(crate) fn start_of(&self, partition: &TopicPartition) -> Position {
         self.starts.get(partition).copied().unwrap_or(self.start)
     }
@@ -163,7 +163,7 @@ impl GroupConfig {
 /// A pattern that has to match a whole name, as in Kafka.
 ///
 /// # Errors
-/// [`Error::Invalid`] says where it is wrong.
+/// [`Error::Invalid`] says at which place it is wrong.
 pub(crate) fn whole_name(pattern: &str) -> Result<Regex, Error> {
     Regex::new(&format!("^(?:{pattern})$"))
         .map_err(|error| Error::Invalid(format!("the pattern of topics {pattern:?} is none: {error}")))

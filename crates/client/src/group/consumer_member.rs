@@ -1,7 +1,7 @@
-//! The task that keeps a consumer in a group of the consumer protocol (KIP-848): it does what [`Membership`] decides.
+//! The task that keeps a consumer in a group of the consumer protocol (KIP-848): it carries out the decisions of [`Membership`].
 //!
-//! At most one heartbeat, one change for the consumer and one question for names are under way; heartbeats go on while
-//! the consumer takes a change over.
+//! At most one heartbeat, one change for the consumer and one question for names are under way. Heartbeats continue while
+//! the consumer takes over a change.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -22,26 +22,26 @@ use crate::cluster::Names;
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
-/// A look is due at least this often, whatever else happens.
+/// The member looks for work at least this often.
 const IDLE_LOOK: Duration = Duration::from_secs(60);
 
-/// Something under way.
+/// A request or a change that is under way.
 type Task<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
-/// Something under way has ended.
+/// The end of a task.
 enum Event {
     Stop,
     Look,
     Beaten(Result<Answer, Error>),
     HandedOver(Result<(), Error>),
-    GivenUp,
+    Lost,
     Named(Result<Names, Error>),
 }
 
 /// A member of a group.
 pub(crate) struct ConsumerMember {
     config: Arc<GroupConfig>,
-    /// For heartbeats, so that nothing waits behind them.
+    /// For heartbeats, so that they wait for no other request.
     calls: Calls,
     offsets: Calls,
     shared: Arc<Shared>,
@@ -51,12 +51,12 @@ pub(crate) struct ConsumerMember {
     started: Instant,
     beat: Task<Result<Answer, Error>>,
     change: Task<Event>,
-    /// Of that change, if it may be withdrawn.
+    /// Decides whether that change is made or withdrawn, if it may be withdrawn.
     offer: Option<Offer>,
     question: Task<Result<Names, Error>>,
-    /// By which it leaves before it gives up its partitions.
+    /// The heartbeat by which it leaves before its partitions are lost.
     farewell: Option<Heartbeat>,
-    /// Names are not asked for again before.
+    /// Names are not asked for again before this time.
     ask_at: Instant,
     ask_backoff: Backoff,
 }
@@ -76,7 +76,7 @@ impl ConsumerMember {
             shared,
             changes,
             membership: Membership::new(config.instance_id.is_some(), backoff.clone()),
-            // A member names itself (KIP-1082), and keeps its name for life.
+            // A member chooses its own id (KIP-1082), and keeps it for life.
             member_id: Uuid::from_u128(rand::random()).to_string(),
             started: Instant::now(),
             beat: None,
@@ -90,13 +90,13 @@ impl ConsumerMember {
         }
     }
 
-    /// Takes part until it is to stop, or cannot go on; then it leaves.
+    /// Takes part until it has to stop, or cannot continue; then it leaves.
     pub(crate) async fn run(mut self) {
         let failed = self.take_part().await;
         (self.beat, self.change) = (None, None);
         if let Err(error) = failed {
             // Before others have its partitions. Without a consumer there is none to notify.
-            let _ = self.changes.send(Change::told(What::Failed(error)));
+            let _ = self.changes.send(Change::notice(What::Failed(error)));
         }
         leave(&self.calls, &self.member_id, self.membership.leave()).await;
     }
@@ -111,7 +111,7 @@ impl ConsumerMember {
         }
     }
 
-    /// Begins what there is to do. When to look again if nothing happens before.
+    /// Begins the work that is due. Returns when to look again if nothing happens before.
     fn work(&mut self) -> Result<Instant, Error> {
         if self.membership.takes_part() && self.is_idle() {
             self.go_idle();
@@ -124,7 +124,7 @@ impl ConsumerMember {
                 Step::Revoke(revoked) => self.begin_revoking(revoked),
                 Step::Assign(added) => self.begin_assigning(added),
                 Step::Withdraw => self.withdraw(),
-                Step::GiveUp => self.begin_giving_up(),
+                Step::Lose => self.begin_losing(),
                 Step::Fail(error) => return Err(error),
                 Step::Wait(until_ms) => {
                     let until = self.started.checked_add(Duration::from_millis(until_ms));
@@ -158,7 +158,7 @@ impl ConsumerMember {
             }
             Event::HandedOver(Ok(())) => self.membership.reconciled(),
             Event::HandedOver(Err(error)) => self.membership.fail(error),
-            Event::GivenUp => self.membership.given_up(self.now_ms()),
+            Event::Lost => self.membership.lost(self.now_ms()),
             Event::Named(names) => {
                 self.ask_at = Instant::now() + self.ask_backoff.next(rand::random());
                 match names {
@@ -170,7 +170,7 @@ impl ConsumerMember {
         self.share_identity();
     }
 
-    /// Lets commits know under which epoch they are made.
+    /// Publishes the epoch under which commits are made.
     fn share_identity(&self) {
         let generation = self.membership.epoch().unwrap_or(-1);
         *self.shared.identity.lock() = Identity { member_id: self.member_id.clone(), generation };
@@ -221,7 +221,7 @@ impl ConsumerMember {
         }
     }
 
-    fn begin_giving_up(&mut self) {
+    fn begin_losing(&mut self) {
         self.beat = None;
         self.share_identity();
         let (changes, calls, member_id) = (self.changes.clone(), self.calls.clone(), self.member_id.clone());
@@ -229,7 +229,7 @@ impl ConsumerMember {
         self.change = Some(Box::pin(async move {
             leave(&calls, &member_id, farewell).await;
             lose(&changes).await;
-            Event::GivenUp
+            Event::Lost
         }));
     }
 
@@ -251,7 +251,7 @@ impl ConsumerMember {
         self.question = Some(Box::pin(async move { cluster.names(&unnamed).await }));
     }
 
-    /// Returns true if records were not asked for for too long.
+    /// Returns true if the caller has not asked for records for too long.
     fn is_idle(&self) -> bool {
         let idle_since = *self.shared.idle_since.lock();
         idle_since.is_some_and(|since| since.elapsed() > self.config.max_poll_interval)
@@ -267,7 +267,7 @@ impl ConsumerMember {
     }
 }
 
-/// Leaves; whether it is heard or not, the session ends by itself.
+/// Leaves. If the coordinator does not get the request, the session ends by itself.
 async fn leave(calls: &Calls, member_id: &str, farewell: Option<Heartbeat>) {
     let Some(farewell) = farewell else { return };
     match tokio::time::timeout(LEAVE_LIMIT, calls.beat(member_id, &farewell)).await {
@@ -277,7 +277,7 @@ async fn leave(calls: &Calls, member_id: &str, farewell: Option<Heartbeat>) {
     }
 }
 
-/// Waits for what is under way, for ever if nothing is.
+/// Waits for the end of a task; for ever if there is none.
 async fn ended<T>(task: &mut Task<T>) -> T {
     match task {
         Some(running) => {

@@ -1,5 +1,5 @@
-//! What happens to a member, as events that are taken one by one: for programs whose work on a partition goes on while
-//! others are read, and has to end before the partition is given up.
+//! Changes of a member's assignment as events that are taken one by one. They are for programs that work on a partition while
+//! others are read, and have to finish that work before the partition is revoked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,24 +10,24 @@ use crate::error::Error;
 use crate::group::offsets::CommittedOffset;
 use crate::topic_partition::TopicPartition;
 
-/// What [`GroupConsumer::next_event`] has.
+/// An event of [`GroupConsumer::next_event`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum GroupEvent {
-    /// Partitions were given to this member, each with what the group has committed, if it has. They are read from there on;
-    /// a [`GroupConsumer::seek`] before the next event comes before their first batch.
+    /// Partitions were assigned to this member, each with its committed offset, if there is one. They are read from there on; a
+    /// [`GroupConsumer::seek`] before the next event takes effect before their first batch.
     Assigned(BTreeMap<TopicPartition, Option<CommittedOffset>>),
     /// Records of a partition.
     Batch(FetchedBatch),
-    /// Partitions have to be given up. No batch of them comes any more; what is under way has to end and be committed, and
-    /// then [`GroupConsumer::finish_revocation`] lets the group go on. Other partitions are read meanwhile.
+    /// Partitions are being revoked. No batch of them comes any more. Work on them has to end and be committed; then
+    /// [`GroupConsumer::finish_revocation`] lets the group continue. Other partitions are read meanwhile.
     Revoking(Revoking),
-    /// Partitions were given to other members already, as the group has not heard of this one for too long. Nothing can be
-    /// committed.
+    /// Other members have these partitions already, as the group has not seen a heartbeat of this member for too long. Nothing
+    /// can be committed.
     Lost(BTreeSet<TopicPartition>),
 }
 
-/// Partitions that have to be given up; the group waits until that is [done](GroupConsumer::finish_revocation), for
+/// Partitions that are being revoked. The group waits until that is [done](GroupConsumer::finish_revocation), for
 /// [`GroupConfig::max_poll_interval`](crate::GroupConfig::max_poll_interval) at most.
 #[derive(Debug)]
 #[must_use = "the group waits until the revocation is finished"]
@@ -44,8 +44,8 @@ impl Revoking {
 }
 
 impl GroupConsumer {
-    /// What happens next to this member. It is instead of [`GroupConsumer::next`], for configurations without `auto_commit`;
-    /// hooks are not called. A future of this that is dropped takes nothing.
+    /// The next event of this member. It replaces [`GroupConsumer::next`] in configurations without `auto_commit`; hooks are not
+    /// called. A future of this that is dropped takes nothing.
     ///
     /// ```
     /// use mainstem_client::{ClientConfig, ConsumerConfig, GroupConfig, GroupConsumer, GroupEvent, Position};
@@ -96,7 +96,7 @@ impl GroupConsumer {
         }
     }
 
-    /// Does what can be done at once; none if the member has withdrawn the change.
+    /// Carries out the part of a change that needs no wait; none if the member has withdrawn the change.
     pub(super) fn begin_change(&mut self, change: Change) -> Result<Option<GroupEvent>, Error> {
         if let What::Failed(error) = &change.what {
             return Err(error.clone());
@@ -138,7 +138,7 @@ impl GroupConsumer {
         added.iter().map(|(key, begin)| (key.clone(), begin.committed.clone())).collect()
     }
 
-    /// Gives the partitions of a revocation up: the group goes on, and nothing of them can be committed any more. It does
+    /// Releases the partitions of a revocation: the group continues, and no offset of them can be committed any more. It does
     /// nothing if they were lost meanwhile.
     pub fn finish_revocation(&mut self, revoking: Revoking) {
         if revoking.change.is_void() {

@@ -1,4 +1,4 @@
-//! What a member and its consumer tell each other: changes one way, being done with them the other.
+//! Messages between a member and its consumer: changes one way, their completion the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,25 +18,25 @@ use crate::consumer::{Position, Start};
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
-/// How long leaving may take.
+/// The time limit for leaving.
 pub(crate) const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
-/// What the member and its consumer share.
+/// The state that the member and its consumer share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) identity: Mutex<Identity>,
-    /// The member joins, and has no new generation yet; the coordinator may have it already.
+    /// True while the member joins and has no new generation yet; the coordinator may have it already.
     is_joining: AtomicBool,
-    /// What the consumer has taken over.
+    /// The partitions that the consumer has taken over.
     pub(crate) held: Mutex<Held>,
-    /// Since when no caller waits for records.
+    /// The time since which no caller waits for records.
     pub(crate) idle_since: Mutex<Option<Instant>>,
-    /// The member has to leave.
+    /// Wakes the member: it has to leave.
     pub(crate) stop: Notify,
 }
 
 impl Shared {
-    /// Of a member that has not joined yet.
+    /// The state of a member that has not joined yet.
     pub(crate) fn new() -> Shared {
         Shared {
             identity: Mutex::new(Identity::none()),
@@ -47,13 +47,13 @@ impl Shared {
         }
     }
 
-    /// The member begins to join, or is done with it: its new identity is known then, or that it has none.
+    /// Notes that the member begins to join, or has ended it: by then its new identity is known, or it has none.
     pub(crate) fn set_joining(&self, is_joining: bool) {
         self.is_joining.store(is_joining, Ordering::SeqCst);
     }
 
-    /// The error of a commit under an identity. That its generation is over is a rebalance like any other where the member itself
-    /// has joined the next one: the coordinator knows of that before the member does.
+    /// The error of a commit under an identity. If the member itself has joined the next generation, the end of its old one is a
+    /// rebalance like any other: the coordinator knows of the next one before the member does.
     pub(crate) fn of_commit(&self, error: Error, identity: &Identity) -> Error {
         match error {
             Error::Broker { code: ErrorCode::ILLEGAL_GENERATION, what, broker, .. }
@@ -67,12 +67,12 @@ impl Shared {
     }
 
     fn moves_on_from(&self, identity: &Identity) -> bool {
-        // In this order: the new identity is there before joining is over.
+        // In this order: the new identity is set before joining ends.
         self.is_joining.load(Ordering::SeqCst) || *self.identity.lock() != *identity
     }
 }
 
-/// Something that the consumer has to do.
+/// A change that the consumer has to make.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) what: What,
@@ -81,25 +81,25 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// One that is not waited for.
-    pub(crate) fn told(what: What) -> Change {
+    /// A change that the member does not wait for.
+    pub(crate) fn notice(what: What) -> Change {
         Change { what, offer: Offer::default(), done: None }
     }
 
-    /// Begins with it, or goes on; false if it is not wanted any more.
+    /// Begins with the change, or continues it; false if it is not wanted any more.
     pub(crate) fn take(&self) -> bool {
         !self.is_void() && self.offer.take()
     }
 
-    /// Whether the member has stopped waiting for it.
+    /// Returns true if the member has stopped waiting for the change.
     pub(crate) fn is_void(&self) -> bool {
         self.done.as_ref().is_some_and(oneshot::Sender::is_closed)
     }
 
-    /// It is done.
+    /// Reports that the change is made.
     pub(crate) fn finish(self) {
         if let Some(done) = self.done {
-            // A member that has been told to stop waits no more.
+            // A member that has to stop waits no more.
             let _ = done.send(());
         }
     }
@@ -107,30 +107,29 @@ impl Change {
 
 #[derive(Debug)]
 pub(crate) enum What {
-    /// To be let go.
+    /// To be released.
     Revoked(BTreeSet<TopicPartition>),
-    /// To be read too, from where.
+    /// To be read too, each from a position.
     Assigned(BTreeMap<TopicPartition, Begin>),
     /// All partitions are another member's already.
     Lost,
-    /// The group cannot be taken part in.
+    /// The member cannot be in its group any more.
     Failed(Error),
 }
 
-/// Settles, once, whether a change is made: by the consumer that takes it or by the member that withdraws it, whichever
-/// comes first.
+/// Decides, once, whether a change is made: the consumer takes it, or the member withdraws it. The first of them decides.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Offer {
     is_taken: Arc<OnceLock<bool>>,
 }
 
 impl Offer {
-    /// Whether the consumer may make the change.
+    /// Returns true if the consumer may make the change.
     fn take(&self) -> bool {
         *self.is_taken.get_or_init(|| true)
     }
 
-    /// Whether the consumer has not begun with it and never will.
+    /// Returns true if the consumer has not begun with it and never will.
     pub(crate) fn withdraw(&self) -> bool {
         !*self.is_taken.get_or_init(|| false)
     }
@@ -147,7 +146,7 @@ impl Drop for Alarm {
         if std::thread::panicking() {
             let error = Error::of_ended_task(&format!("the member of group {}", self.group_id));
             // Without a consumer there is none to notify.
-            let _ = self.changes.send(Change::told(What::Failed(error)));
+            let _ = self.changes.send(Change::notice(What::Failed(error)));
         }
     }
 }
@@ -164,21 +163,21 @@ pub(crate) fn hand_over(
     waits
 }
 
-/// Has the consumer give up everything, and waits for it.
+/// Lets the consumer drop all partitions, which are lost, and waits for it.
 pub(crate) async fn lose(changes: &mpsc::UnboundedSender<Change>) {
     // Without a consumer there is nothing to wait for.
     let _ = hand_over(changes, What::Lost, Offer::default()).await;
 }
 
-/// Where to begin with a partition.
+/// The position at which to begin with a partition.
 #[derive(Debug, Clone)]
 pub(crate) struct Begin {
     pub(crate) start: Start,
-    /// What the group has committed, if it has.
+    /// The offset that the group has committed, if there is one.
     pub(crate) committed: Option<CommittedOffset>,
 }
 
-/// Where to begin with partitions: behind what was committed, or where the configuration says.
+/// The positions at which to begin with partitions: the committed offset, or the position that is configured.
 pub(crate) fn begin_at(
     keys: BTreeSet<TopicPartition>,
     committed: &CommittedOffsets,

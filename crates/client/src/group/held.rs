@@ -1,8 +1,8 @@
-//! Which partitions a member holds, and since when: what a commit may still be about.
+//! The partitions that a member holds, and since when. A commit is allowed only while they are held.
 //!
-//! Pure. A commit is tried, and tried again, while its partitions are held without a break. Once one was given up, another
-//! member may have committed further, under a later generation of the same group, and this one's offset would take it
-//! back. Kafka's own consumer commits what it does not have, if its generation is that of the group.
+//! Pure. A commit is tried, and tried again, while its partitions are held without a break. After a revocation another member
+//! may have committed later offsets, in a later generation of the same group, and this commit would take them back. Kafka's
+//! own consumer commits partitions that it does not have, if its generation is that of the group.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::topic_partition::TopicPartition;
 /// The partitions of a member.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
-    /// The number of the time for which each is held, different from all before.
+    /// For each partition the number of its term: of the time for which it is held. No number is used twice.
     terms: BTreeMap<TopicPartition, u64>,
     last: u64,
 }
 
-/// The times for which some partitions were held at a moment; none for those that were not.
+/// The terms of some partitions at a moment; none for those that were not held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Terms(Vec<(TopicPartition, Option<u64>)>);
 
 impl Held {
-    /// Partitions were given to the member. Those that it has go on to be held.
+    /// Holds partitions that were assigned. Those that are held already keep their term.
     pub(crate) fn take(&mut self, partitions: impl IntoIterator<Item = TopicPartition>) {
         self.last += 1;
         for partition in partitions {
@@ -29,19 +29,19 @@ impl Held {
         }
     }
 
-    /// All others are given up.
+    /// Releases all other partitions.
     pub(crate) fn keep_only(&mut self, is_kept: impl Fn(&TopicPartition) -> bool) {
         self.terms.retain(|partition, _| is_kept(partition));
     }
 
-    /// Those of some partitions now.
+    /// The present terms of some partitions.
     pub(crate) fn terms<'a>(&self, partitions: impl IntoIterator<Item = &'a TopicPartition>) -> Terms {
         let term = |key: &TopicPartition| (key.clone(), self.terms.get(key).copied());
         Terms(partitions.into_iter().map(term).collect())
     }
 
-    /// A partition that was not held, or was given up since.
-    pub(crate) fn given_up<'a>(&self, since: &'a Terms) -> Option<&'a TopicPartition> {
+    /// A partition that was not held, or was revoked since.
+    pub(crate) fn revoked_since<'a>(&self, since: &'a Terms) -> Option<&'a TopicPartition> {
         let is_held = |(key, term): &(TopicPartition, Option<u64>)| {
             term.is_some_and(|term| self.terms.get(key) == Some(&term))
         };
@@ -60,12 +60,12 @@ mod tests {
         held.take([a.clone(), b.clone()]);
         let both = held.terms([&a, &b]);
         held.take([a.clone()]);
-        assert_eq!(held.given_up(&both), None, "it was held already");
+        assert_eq!(held.revoked_since(&both), None, "it was held already");
         held.keep_only(|key| *key == a);
-        assert_eq!(held.given_up(&both), Some(&b));
+        assert_eq!(held.revoked_since(&both), Some(&b));
         held.take([b.clone()]);
-        assert_eq!(held.given_up(&both), Some(&b));
-        assert_eq!(held.given_up(&held.terms([&a, &b])), None);
+        assert_eq!(held.revoked_since(&both), Some(&b));
+        assert_eq!(held.revoked_since(&held.terms([&a, &b])), None);
     }
 
     #[test]
@@ -74,8 +74,8 @@ mod tests {
         let mut held = Held::default();
         held.take([a.clone()]);
         let both = held.terms([&a, &b]);
-        assert_eq!(held.given_up(&both), Some(&b));
+        assert_eq!(held.revoked_since(&both), Some(&b));
         held.take([b.clone()]);
-        assert_eq!(held.given_up(&both), Some(&b));
+        assert_eq!(held.revoked_since(&both), Some(&b));
     }
 }

@@ -1,4 +1,4 @@
-//! What a program does when the partitions of its consumer change.
+//! Hooks of a program for changes of its consumer's partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use super::GroupOffsets;
 use crate::consumer::Position;
 use crate::topic_partition::TopicPartition;
 
-/// What a hook does.
+/// The work of a hook.
 ///
 /// ```
 /// use mainstem_client::{GroupOffsets, HookFuture, RebalanceHooks, TopicPartition};
@@ -32,11 +32,11 @@ use crate::topic_partition::TopicPartition;
 /// ```
 pub type HookFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// What is done when the partitions of a [`GroupConsumer`](crate::GroupConsumer) change. It runs within [`GroupConsumer::next`](crate::GroupConsumer::next), and the group
-/// waits for it. A hook whose `next` is dropped before it is done is called again by the next one. None is called for no
-/// partition at all.
+/// Hooks for changes of the partitions of a [`GroupConsumer`](crate::GroupConsumer). They run within
+/// [`GroupConsumer::next`](crate::GroupConsumer::next), and the group waits for them. If `next` is dropped before its hook is
+/// done, the next call of it calls the hook again. None is called for no partition at all.
 ///
-/// Offsets that are kept elsewhere than in the group are where to begin:
+/// Offsets that are kept elsewhere than in the group are the positions at which to begin:
 ///
 /// ```
 /// use std::collections::{BTreeMap, HashMap};
@@ -79,8 +79,8 @@ pub type HookFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 /// # }
 /// ```
 pub trait RebalanceHooks: Send {
-    /// Partitions are about to be given to other members. `positions`: the offset behind all that was taken of each, which
-    /// is where others go on if it is committed; those whose position was not even found yet are left out.
+    /// Partitions are about to be revoked. `positions`: the offset after all that was taken of each. Other members continue there
+    /// if it is committed. Partitions whose position was not found yet are left out.
     fn revoked<'a>(
         &'a mut self,
         partitions: &'a BTreeSet<TopicPartition>,
@@ -91,15 +91,15 @@ pub trait RebalanceHooks: Send {
         Box::pin(std::future::ready(()))
     }
 
-    /// Partitions were given to this member; each with where it begins: behind what was committed, or at
-    /// [`GroupConfig::start`](crate::GroupConfig::start). Another position that is set here is where it begins instead.
+    /// Partitions were assigned to this member, each with the position at which it begins: the committed offset, or
+    /// [`GroupConfig::start`](crate::GroupConfig::start). The hook may replace it by another position.
     fn assigned<'a>(&'a mut self, begin: &'a mut BTreeMap<TopicPartition, Position>) -> HookFuture<'a> {
         let _ = begin;
         Box::pin(std::future::ready(()))
     }
 
-    /// Partitions were given to other members already, as the group has not heard of this one for too long. Nothing can be
-    /// committed.
+    /// Other members have these partitions already, as the group has not seen a heartbeat of this member for too long. Nothing
+    /// can be committed.
     fn lost<'a>(&'a mut self, partitions: &'a BTreeSet<TopicPartition>) -> HookFuture<'a> {
         let _ = partitions;
         Box::pin(std::future::ready(()))

@@ -1,7 +1,7 @@
-//! The task that keeps a consumer in its group: join, sync, heartbeats, and again when the group changes.
+//! The task that keeps a consumer in its group: join, sync, heartbeats, and the same again when the group changes.
 //!
-//! What changes for the consumer is handed over and waited for, so that a partition is let go before the group gives it to
-//! another member; heartbeats go on meanwhile.
+//! It hands over changes for the consumer and waits for them, so that a partition is released before the group assigns it
+//! to another member. Heartbeats continue meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::backoff::Backoff;
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
-/// Why a generation ended, if not by an error.
+/// The reason for the end of a generation.
 enum End {
     /// The group changes.
     Rejoin,
-    /// Records were not asked for for too long.
+    /// The caller has not asked for records for too long.
     Idle,
     Error(Error),
 }
@@ -39,7 +39,7 @@ impl From<Error> for End {
     }
 }
 
-/// How many partitions topics have.
+/// The number of partitions of each topic.
 type PartitionCounts = HashMap<Arc<str>, i32>;
 
 /// A member of a group.
@@ -47,18 +47,18 @@ pub(crate) struct Member {
     config: Arc<GroupConfig>,
     /// For joining, which may take long.
     calls: Calls,
-    /// For what must not wait for a join.
+    /// For requests that must not wait for a join.
     offsets: Calls,
     shared: Arc<Shared>,
     changes: mpsc::UnboundedSender<Change>,
-    /// What the group has given to this member.
+    /// The partitions that the group has assigned to this member.
     owned: BTreeSet<TopicPartition>,
-    /// What of it the consumer has; it may have to wait for the rest.
+    /// The partitions of them that the consumer has taken over.
     taken: BTreeSet<TopicPartition>,
-    /// The topics that it asks for in this generation.
+    /// The topics that it subscribes to in this generation.
     subscribed: BTreeSet<Arc<str>>,
-    /// The partitions of the topics by which this member has assigned, if it leads; or of those that there were when it came
-    /// back to lead (KIP-814).
+    /// The partitions of topics by which this member has assigned, if it leads. If it came back as the leader (KIP-814), those of
+    /// that time.
     assigned_by: Option<(BTreeSet<Arc<str>>, PartitionCounts)>,
     backoff: Backoff,
 }
@@ -87,7 +87,7 @@ impl Member {
         }
     }
 
-    /// Takes part until it is to stop, or cannot go on; then it leaves, unless it is a static member.
+    /// Takes part until it has to stop, or cannot continue; then it leaves, unless it is a static member.
     pub(crate) async fn run(mut self) {
         let shared = self.shared.clone();
         let failed = tokio::select! {
@@ -97,10 +97,10 @@ impl Member {
         if let Some(error) = failed {
             shared.identity.lock().generation = -1;
             // Before others have its partitions. Without a consumer there is none to notify.
-            let _ = self.changes.send(Change::told(What::Failed(error)));
+            let _ = self.changes.send(Change::notice(What::Failed(error)));
         }
         shared.set_joining(false);
-        // Others wait for one who says nothing until its session ends.
+        // The group waits for the end of the session of a member that does not leave.
         self.leave().await;
     }
 
@@ -109,7 +109,7 @@ impl Member {
         if self.config.instance_id.is_some() || identity.member_id.is_empty() {
             return;
         }
-        // Whether it is heard or not, the session ends by itself.
+        // If the coordinator does not get the request, the session ends by itself.
         match tokio::time::timeout(LEAVE_LIMIT, self.offsets.leave(&identity)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!("{error}"),
@@ -117,7 +117,7 @@ impl Member {
         }
     }
 
-    /// One generation after another; ends with what cannot be repaired.
+    /// Lives through one generation after another; returns an error that another attempt cannot repair.
     async fn take_part(&mut self) -> Error {
         loop {
             match self.generation().await {
@@ -144,7 +144,7 @@ impl Member {
         }
     }
 
-    /// The partitions are not this member's any more.
+    /// Drops the partitions, which are lost.
     async fn lose(&mut self, forgets_name: bool) {
         {
             let mut identity = self.shared.identity.lock();
@@ -162,7 +162,7 @@ impl Member {
     async fn generation(&mut self) -> End {
         match self.join().await {
             Ok(assigned) => match self.hand_over(assigned).await {
-                // What was let go is given to others now.
+                // The group assigns the released partitions now.
                 Ok(true) => End::Rejoin,
                 Ok(false) => self.stay().await,
                 Err(end) => end,
@@ -171,7 +171,7 @@ impl Member {
         }
     }
 
-    /// Joins and syncs; the partitions of this member.
+    /// Joins and syncs, and returns the partitions of this member.
     async fn join(&mut self) -> Result<BTreeSet<TopicPartition>, Error> {
         let before = self.shared.identity.lock().clone();
         self.shared.set_joining(true);
@@ -212,7 +212,7 @@ impl Member {
         Error::MalformedByMember { group, what: what.to_owned(), reason: reason.to_owned() }
     }
 
-    /// Assigns as the leader, unless all keep what they have, and from now on looks for changes of what there is to assign.
+    /// Assigns as the leader, unless all members keep their partitions. Watches for changes of topics from now on.
     async fn lead(
         &mut self,
         members: &BTreeMap<String, Vec<u8>>,
@@ -235,7 +235,7 @@ impl Member {
         Ok(assignments)
     }
 
-    /// How many partitions each topic has; those that are not there are left out.
+    /// The number of partitions of each topic; topics that do not exist are left out.
     async fn partitions(&self, topics: &BTreeSet<Arc<str>>) -> Result<PartitionCounts, Error> {
         let names: Vec<&str> = topics.iter().map(|topic| &**topic).collect();
         let found = self.offsets.cluster.refresh(&names, false).await?;
@@ -245,8 +245,8 @@ impl Member {
         Ok(found.map(|topic| (topic.name.clone(), topic.partitions.len() as i32)).collect())
     }
 
-    /// Has the consumer take over an assignment; whether something is given up, which others get when this member joins
-    /// again. What it gives up comes first and waits for nothing else.
+    /// Lets the consumer take over an assignment. Returns true if partitions were released, which other members get when this one
+    /// joins again. The revocation comes first and waits for nothing else.
     async fn hand_over(&mut self, assigned: BTreeSet<TopicPartition>) -> Result<bool, End> {
         let gives_up = !self.owned.is_subset(&assigned);
         let revoked: BTreeSet<_> = self.taken.difference(&assigned).cloned().collect();
@@ -260,7 +260,7 @@ impl Member {
             return Ok(gives_up);
         }
         let committed = match gives_up {
-            // Others wait for this member: what is not known soon is asked for in the next generation.
+            // Other members wait for this one: offsets that are not known soon are asked for in the next generation.
             true => self.committed_soon(&added).await?,
             false => Some(self.committed(&added).await?),
         };
@@ -272,7 +272,7 @@ impl Member {
         Ok(gives_up)
     }
 
-    /// Where the group goes on in partitions, while heartbeats go on; until the group changes.
+    /// The committed offsets of partitions. Heartbeats continue while it asks, until the group changes.
     async fn committed(&self, keys: &BTreeSet<TopicPartition>) -> Result<CommittedOffsets, End> {
         let mut backoff = self.backoff.clone();
         loop {
@@ -288,7 +288,7 @@ impl Member {
         }
     }
 
-    /// The same, if it is known at once.
+    /// The same, but none if the answer takes longer than a heartbeat interval.
     async fn committed_soon(&self, keys: &BTreeSet<TopicPartition>) -> Result<Option<CommittedOffsets>, End> {
         match tokio::time::timeout(self.config.heartbeat_interval, self.offsets.committed(keys)).await {
             Ok(Ok(committed)) => Ok(Some(committed)),
@@ -301,7 +301,7 @@ impl Member {
         }
     }
 
-    /// Waits for the consumer.
+    /// Waits for the consumer to make a change.
     async fn wait_for(&self, mut done: oneshot::Receiver<()>) -> Result<(), End> {
         loop {
             tokio::select! {
@@ -309,7 +309,7 @@ impl Member {
                 () = tokio::time::sleep(self.config.heartbeat_interval) => {}
             }
             match self.beat().await {
-                // The consumer first; the group waits.
+                // The consumer comes first, since the group waits for it.
                 Ok(()) | Err(End::Rejoin) => {}
                 Err(End::Error(error)) if error.is_retriable() => tracing::debug!("{error}"),
                 Err(end) => return Err(end),
@@ -344,8 +344,8 @@ impl Member {
         Ok(self.calls.heartbeat(&identity).await?)
     }
 
-    /// Whether the topics are others, or have other partitions, than when this member joined or assigned them; looked at
-    /// when the metadata are old, and at every heartbeat while a topic is missing.
+    /// Returns true if the topics or their partitions have changed since this member joined or assigned them. It looks when the
+    /// metadata are old, and at every heartbeat while a topic is missing.
     async fn has_other_partitions(&self, looked_at: &mut Instant) -> Result<bool, Error> {
         let is_complete = !self.subscribed.is_empty()
             && self.assigned_by.as_ref().is_none_or(|(topics, partitions)| topics.len() == partitions.len());

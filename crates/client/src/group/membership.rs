@@ -1,8 +1,8 @@
-//! A member of a group of the consumer protocol (KIP-848): what it tells the coordinator and when, and what it gives up
-//! and takes over.
+//! A member of a group of the consumer protocol (KIP-848): the content and time of its heartbeats, and the partitions that it
+//! releases and takes over.
 //!
 //! Pure: answers, the time and chance go in; heartbeats and changes come out of [`Membership::next`]. The coordinator
-//! names partitions by the ids of their topics; what is handed over has names, as soon as they are known.
+//! names partitions by the ids of their topics. Changes have names, as soon as these are known.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::backoff::Backoff;
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
-/// The epoch of one who wants to join.
+/// The epoch of a member that wants to join.
 const JOIN_EPOCH: i32 = 0;
 /// The epoch by which a member leaves for good.
 const LEAVE_EPOCH: i32 = -1;
@@ -23,43 +23,43 @@ const LEAVE_FOR_NOW_EPOCH: i32 = -2;
 /// Partitions by the ids of their topics.
 pub(crate) type Partitions = BTreeMap<Uuid, BTreeSet<i32>>;
 
-/// What a heartbeat says beside the names of group and member.
+/// The content of a heartbeat beside the names of group and member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Heartbeat {
     pub(crate) epoch: i32,
-    /// It repeats what the coordinator keeps of a member: subscription, assignor, time-out.
+    /// It repeats the settings that the coordinator keeps of a member: subscription, assignor, time-out.
     pub(crate) is_full: bool,
-    /// What the member has, if the coordinator has to hear of it.
+    /// The partitions that the member has, if the coordinator has to know them.
     pub(crate) owned: Option<Partitions>,
 }
 
-/// What the coordinator answers.
+/// The coordinator's answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) epoch: i32,
     pub(crate) interval_ms: u64,
-    /// What the member should have, if that has changed.
+    /// The partitions that the member should have, if that has changed.
     pub(crate) assignment: Option<Partitions>,
 }
 
-/// What there is to do.
+/// The next step that the driver has to take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Send it, and tell [`Membership::answered`] or [`Membership::refused`].
+    /// Send it, then call [`Membership::answered`] or [`Membership::refused`].
     Beat(Heartbeat),
-    /// Have the consumer give partitions up, and tell [`Membership::reconciled`].
+    /// Let the consumer release partitions, then call [`Membership::reconciled`].
     Revoke(BTreeSet<TopicPartition>),
-    /// Have the consumer read partitions from now on, and tell the same.
+    /// Let the consumer read partitions from now on, then call the same.
     Assign(BTreeSet<TopicPartition>),
-    /// The partitions that the consumer was to read are another member's by now: if it has not begun with them, see that it
-    /// never does, and tell [`Membership::withdrawn`].
+    /// The partitions that the consumer was to read are another member's by now. If it has not begun with them, make sure that
+    /// it never does, then call [`Membership::withdrawn`].
     Withdraw,
-    /// Drop the heartbeat and the change that are under way, have the consumer give up what is another member's already,
-    /// and tell [`Membership::given_up`].
-    GiveUp,
-    /// The group cannot be taken part in.
+    /// Drop the heartbeat and the change that are under way, let the consumer drop the partitions that are lost, then call
+    /// [`Membership::lost`].
+    Lose,
+    /// The member cannot be in its group any more.
     Fail(Error),
-    /// Nothing until this time in ms, or until something is heard.
+    /// Nothing until this time in ms, or until something happens.
     Wait(u64),
 }
 
@@ -67,9 +67,9 @@ pub(crate) enum Step {
 enum State {
     Joining,
     Joined,
-    /// Thrown out, or gone: the consumer has to give up its partitions.
+    /// Thrown out, or left: the consumer has to drop its partitions. `is_begun`: that step was returned.
     Out {
-        is_told: bool,
+        is_begun: bool,
     },
     Failed(Error),
 }
@@ -80,32 +80,32 @@ pub(crate) struct Membership {
     state: State,
     is_static: bool,
     epoch: i32,
-    /// What the coordinator wants it to have.
+    /// The partitions that the coordinator wants it to have.
     target: Partitions,
-    /// What the consumer has.
+    /// The partitions that the consumer has.
     current: Partitions,
-    /// What the consumer will have after the change that it is making at present.
+    /// The partitions that the consumer will have after the change under way.
     reconciling: Option<Partitions>,
     /// That change was to be withdrawn.
     is_withdrawing: bool,
-    /// What the coordinator has heard that it has; none: it has to hear of it.
-    told: Option<Partitions>,
-    /// The next heartbeat repeats everything, as it is not known what of the last one was heard.
+    /// The partitions that the coordinator was last sent; none if it has to be sent them.
+    reported: Option<Partitions>,
+    /// The next heartbeat repeats everything, as the coordinator may not have got the last one.
     is_full: bool,
     in_flight: bool,
     /// It has asked to join, and was not thrown out since.
     may_be_in: bool,
     interval_ms: u64,
-    /// When the next heartbeat is due.
+    /// The time at which the next heartbeat is due.
     beat_at_ms: u64,
-    /// After a failure: not before.
+    /// After a failure, no heartbeat is due before this time.
     retry_at_ms: u64,
     backoff: Backoff,
     names: HashMap<Uuid, Arc<str>>,
 }
 
 impl Membership {
-    /// Of one who is to join now.
+    /// A member that is to join now.
     pub(crate) fn new(is_static: bool, backoff: Backoff) -> Membership {
         Membership {
             state: State::Joining,
@@ -115,7 +115,7 @@ impl Membership {
             current: Partitions::new(),
             reconciling: None,
             is_withdrawing: false,
-            told: None,
+            reported: None,
             is_full: true,
             in_flight: false,
             may_be_in: false,
@@ -132,13 +132,13 @@ impl Membership {
         (self.state == State::Joined).then_some(self.epoch)
     }
 
-    /// What there is to do at this time.
+    /// The step to take at this time.
     pub(crate) fn next(&mut self, now_ms: u64) -> Step {
         match &mut self.state {
             State::Failed(error) => return Step::Fail(error.clone()),
-            State::Out { is_told: is_told @ false } => {
-                *is_told = true;
-                return Step::GiveUp;
+            State::Out { is_begun: is_begun @ false } => {
+                *is_begun = true;
+                return Step::Lose;
             }
             State::Out { .. } => return Step::Wait(u64::MAX),
             State::Joining | State::Joined => {}
@@ -152,8 +152,8 @@ impl Membership {
         if self.in_flight {
             return Step::Wait(u64::MAX);
         }
-        // What was taken over is acknowledged at once: another member may wait for it.
-        let is_news = self.told.as_ref() != Some(&self.current);
+        // A change that was made is acknowledged at once: another member may wait for it.
+        let is_news = self.reported.as_ref() != Some(&self.current);
         let due_ms = if is_news { 0 } else { self.beat_at_ms }.max(self.retry_at_ms);
         if now_ms < due_ms {
             return Step::Wait(due_ms);
@@ -166,12 +166,12 @@ impl Membership {
     fn heartbeat(&mut self, is_news: bool) -> Heartbeat {
         let is_full = std::mem::take(&mut self.is_full) || self.state == State::Joining;
         let owned = (is_full || is_news).then(|| self.current.clone());
-        self.told = Some(self.current.clone());
+        self.reported = Some(self.current.clone());
         Heartbeat { epoch: self.epoch, is_full, owned }
     }
 
-    /// What of the target has names and is not what the consumer has. What is to be given up comes first, by itself: it is
-    /// acknowledged before anything that the rest may have to wait for.
+    /// Begins the next change towards the target, of partitions whose topics have known names. A revocation comes first, by
+    /// itself: it is acknowledged before anything that the rest may have to wait for.
     fn reconcile(&mut self) -> Option<Step> {
         if self.reconciling.is_some() {
             return None;
@@ -191,7 +191,7 @@ impl Membership {
         Some(Step::Revoke(revoked))
     }
 
-    /// Whether the consumer is to take over what is not this member's any more.
+    /// Returns true if the consumer is to take over partitions that are not this member's any more.
     fn is_stale(&self) -> bool {
         let is_in = |partitions: &Partitions, id: &Uuid, one: &i32| {
             partitions.get(id).is_some_and(|partitions| partitions.contains(one))
@@ -220,12 +220,12 @@ impl Membership {
         self.target.keys().filter(is_unnamed).copied().collect()
     }
 
-    /// The names of topics.
+    /// Takes the names of topics.
     pub(crate) fn named(&mut self, names: impl IntoIterator<Item = (Uuid, Arc<str>)>) {
         self.names.extend(names);
     }
 
-    /// The coordinator has answered the heartbeat.
+    /// Takes the coordinator's answer to the heartbeat.
     pub(crate) fn answered(&mut self, answer: Answer) {
         self.in_flight = false;
         if !matches!(self.state, State::Joining | State::Joined) {
@@ -248,10 +248,10 @@ impl Membership {
         }
     }
 
-    /// The heartbeat has failed. `spread`: a random number in 0..1.
+    /// Takes the error of the heartbeat. `spread`: a random number in 0..1.
     pub(crate) fn refused(&mut self, error: &Error, now_ms: u64, spread: f64) {
         self.in_flight = false;
-        (self.is_full, self.told) = (true, None);
+        (self.is_full, self.reported) = (true, None);
         if !matches!(self.state, State::Joining | State::Joined) {
             return;
         }
@@ -265,28 +265,28 @@ impl Membership {
         }
     }
 
-    /// A change cannot be made, and never will be.
+    /// Takes the error of a change that cannot be made, and never will be.
     pub(crate) fn fail(&mut self, error: Error) {
         self.state = State::Failed(error);
     }
 
-    /// The consumer has made the change.
+    /// Notes that the consumer has made the change.
     pub(crate) fn reconciled(&mut self) {
         if let Some(current) = self.reconciling.take() {
             self.current = current;
-            // Even if it is what was said before: the coordinator waits to hear it.
-            (self.told, self.is_withdrawing) = (None, false);
+            // Even if it is the same as before: the coordinator waits for the report.
+            (self.reported, self.is_withdrawing) = (None, false);
         }
     }
 
-    /// The consumer will not make the change, and has not begun with it.
+    /// Notes that the consumer will not make the change, and has not begun with it.
     pub(crate) fn withdrawn(&mut self) {
-        // The coordinator waits to hear that the member does without what was to be added.
-        (self.reconciling, self.told, self.is_withdrawing) = (None, None, false);
+        // The coordinator waits for the report that the member does without the added partitions.
+        (self.reconciling, self.reported, self.is_withdrawing) = (None, None, false);
     }
 
-    /// Records are not asked for: the heartbeat by which the member leaves. It joins again when the consumer has given its
-    /// partitions up, which is when it is asked again.
+    /// The heartbeat by which the member leaves, as its caller asks for no records. It joins again when the consumer has dropped
+    /// its partitions, which happens when records are asked for again.
     pub(crate) fn go_idle(&mut self) -> Option<Heartbeat> {
         let leave = self.leave();
         if matches!(self.state, State::Joining | State::Joined) {
@@ -295,30 +295,30 @@ impl Membership {
         leave
     }
 
-    /// The heartbeat by which the member leaves, if the coordinator may have it in the group: an answer to joining may be
-    /// still to come. A static member keeps its partitions until its session ends.
+    /// The heartbeat by which the member leaves, if the coordinator may have it in the group: the answer to a join may still be
+    /// under way. A static member keeps its partitions until its session ends.
     pub(crate) fn leave(&self) -> Option<Heartbeat> {
         let epoch = if self.is_static { LEAVE_FOR_NOW_EPOCH } else { LEAVE_EPOCH };
         self.may_be_in.then_some(Heartbeat { epoch, is_full: false, owned: None })
     }
 
-    /// Whether the member is in the group, or on its way into it.
+    /// Returns true if the member is in the group, or on its way into it.
     pub(crate) fn takes_part(&self) -> bool {
         matches!(self.state, State::Joining | State::Joined)
     }
 
     fn go_out(&mut self) {
-        self.state = State::Out { is_told: false };
+        self.state = State::Out { is_begun: false };
         self.epoch = JOIN_EPOCH;
         self.target.clear();
         self.current.clear();
         (self.reconciling, self.is_withdrawing) = (None, false);
         (self.in_flight, self.may_be_in) = (false, false);
-        (self.is_full, self.told) = (true, None);
+        (self.is_full, self.reported) = (true, None);
     }
 
-    /// The consumer has given up everything: the member joins again.
-    pub(crate) fn given_up(&mut self, now_ms: u64) {
+    /// Notes that the consumer has dropped all partitions: the member joins again.
+    pub(crate) fn lost(&mut self, now_ms: u64) {
         self.state = State::Joining;
         (self.beat_at_ms, self.retry_at_ms) = (now_ms, now_ms);
     }

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::reply::Reply;
 use crate::topic_partition::{TopicPartition, by_topic};
 
-/// Where a group goes on in a partition, with what is kept beside the offset.
+/// The committed offset of a group in a partition, with the metadata beside it.
 ///
 /// ```
 /// use mainstem_client::CommittedOffset;
@@ -28,12 +28,12 @@ use crate::topic_partition::{TopicPartition, by_topic};
 pub struct CommittedOffset {
     /// The offset of the next record to be read.
     pub offset: i64,
-    /// The epoch of the leader that wrote the record before, if it is known: who goes on there notices when that record is
-    /// another one under a new leader (KIP-320).
+    /// The epoch of the leader that wrote the record before it, if known. A consumer that continues there can tell that this
+    /// record is another one under a new leader (KIP-320).
     pub leader_epoch: Option<i32>,
     /// Text of the committer, which brokers keep as it is, up to `offset.metadata.max.bytes` (4,096 by default).
     pub metadata: String,
-    /// The id of the topic that the offset is one of, if it is known: it is not committed where another topic has the name by
+    /// The id of the topic that the offset belongs to, if known: the offset is not committed if another topic has that name by
     /// now. It is for commits; none is read back.
     pub topic_id: Option<Uuid>,
 }
@@ -44,7 +44,7 @@ impl From<i64> for CommittedOffset {
     }
 }
 
-/// Where to go on in partitions, as far as something is committed.
+/// Committed offsets of partitions; partitions without one are not in it.
 pub(crate) type CommittedOffsets = BTreeMap<TopicPartition, CommittedOffset>;
 
 /// An epoch that is not known.
@@ -95,10 +95,10 @@ pub(crate) fn commit_request<'a>(
     }
 }
 
-/// Partitions that are not there, or not those any more whose offsets they are, and how that was noticed.
+/// Partitions that were left out, as their topic does not exist or is another one by now, each with its error.
 pub(crate) type Missing = BTreeMap<TopicPartition, Error>;
 
-/// What of a commit was left out as it is not there; an error if anything else is wrong.
+/// The partitions of a commit that were left out as their topic does not exist; an error if anything else is wrong.
 pub(crate) fn missing_of_commit(
     reply: &Reply<OffsetCommitRequest<'_>>,
     group: &str,
@@ -124,20 +124,20 @@ pub(crate) fn missing_of_commit(
     Ok(missing)
 }
 
-/// Whether all of a commit is done. That a topic is not there is returned only if nothing else is wrong: what is there was
-/// committed then.
+/// Checks that all of a commit is done. The error of a missing topic is returned only if nothing else is wrong: then all other
+/// offsets were committed.
 pub(crate) fn check_commit(reply: &Reply<OffsetCommitRequest<'_>>, group: &str) -> Result<(), Error> {
     let missing = missing_of_commit(reply, group, &BTreeMap::new())?;
     missing.into_values().next().map_or(Ok(()), Err)
 }
 
-/// Whether an offset was not committed as its topic is not there.
+/// Returns true if an offset was not committed as its topic does not exist.
 pub(crate) fn is_missing(error: &Error) -> bool {
     matches!(error.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID))
 }
 
-/// The request to this coordinator for the offsets of some partitions, or of all that the group has. With partitions, what
-/// a running transaction is about to commit is waited for (KIP-447), where the coordinator can do that: since Kafka 2.5.
+/// The request to this coordinator for the offsets of some partitions, or of all that the group has. With partitions, it waits
+/// for offsets that a running transaction is about to commit (KIP-447), if the coordinator can: since Kafka 2.5.
 pub(crate) fn fetch_request<'a>(
     coordinator: &Connection,
     group: &'a str,
@@ -157,7 +157,7 @@ pub(crate) fn fetch_request<'a>(
     })
 }
 
-/// The offsets that were asked for, as far as something is committed.
+/// The committed offsets in a response.
 pub(crate) fn read_committed(
     reply: &Reply<OffsetFetchRequest<'_>>,
     group: &str,

@@ -1,4 +1,4 @@
-//! What members say to each other through the coordinator: subscriptions and assignments (`ConsumerProtocol`).
+//! Messages between members through the coordinator: subscriptions and assignments (`ConsumerProtocol`).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ pub(crate) fn encode_subscription(subscription: &MemberSubscription) -> Result<V
     });
     let message = ConsumerProtocolSubscription {
         topics: subscription.topics.iter().map(|topic| Cow::Borrowed(&**topic)).collect(),
-        // Where older clients of Java look for the generation.
+        // Older Java clients look for the generation there.
         user_data: Some(Cow::Owned(subscription.generation.to_be_bytes().to_vec())),
         owned_partitions: owned.collect(),
         generation_id: subscription.generation,

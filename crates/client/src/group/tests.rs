@@ -9,7 +9,7 @@ use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 
 use super::*;
-use crate::testing::{JavaMember, PATIENCE, World, eventually, on_both_brokers};
+use crate::testing::{JavaMember, WAIT_TIMEOUT, World, eventually, on_both_brokers};
 use crate::{Compression, ConsumerConfig, Isolation, Producer, ProducerConfig, Record};
 
 /// Defines tests of groups of either protocol, each on both brokers.
@@ -29,7 +29,7 @@ macro_rules! in_both_protocols {
     };
 }
 in_both_protocols!(
-    a_group_goes_on_where_it_has_committed,
+    a_group_continues_at_its_committed_offsets,
     a_member_that_leaves_commits_nothing,
     who_has_not_joined_commits_nothing,
     automatic_commits_happen_in_time_and_at_the_end,
@@ -46,7 +46,7 @@ in_both_protocols!(
     a_hook_says_where_to_begin,
     what_is_kept_beside_an_offset_is_read_back_at_assignment,
     a_revocation_stops_no_other_partition,
-    a_held_partition_goes_on_with_what_was_read_ahead,
+    a_held_partition_continues_with_what_was_read_ahead,
     a_position_in_a_topic_that_was_deleted_is_none_in_its_successor,
 );
 
@@ -70,7 +70,7 @@ mod of_transactions {
 mod consumer_protocol_alone {
     use super::*;
 
-    on_both_brokers!(an_assignor_that_is_not_there_is_refused, an_instance_that_is_there_already_is_refused,);
+    on_both_brokers!(an_assignor_that_is_not_there_is_refused, a_second_member_of_an_instance_is_refused,);
 
     async fn an_assignor_that_is_not_there_is_refused(world: World) {
         let protocol = GroupProtocol::Consumer { assignor: Some("best".into()) };
@@ -80,7 +80,7 @@ mod consumer_protocol_alone {
         assert!(refused.to_string().starts_with(&format!("cannot take part in group {}: ", world.group)));
     }
 
-    async fn an_instance_that_is_there_already_is_refused(world: World) {
+    async fn a_second_member_of_an_instance_is_refused(world: World) {
         let world = world.with_consumer_groups();
         world.create(1, &[]).await;
         let own = || GroupConfig { instance_id: Some("a".into()), ..config(&world) };
@@ -123,7 +123,7 @@ fn numbers(batch: &FetchedBatch) -> Vec<i32> {
 async fn take(consumer: &mut GroupConsumer, count: usize) -> Vec<i32> {
     let mut taken = Vec::new();
     while taken.len() < count {
-        let next = tokio::time::timeout(PATIENCE, consumer.next());
+        let next = tokio::time::timeout(WAIT_TIMEOUT, consumer.next());
         let batch = next.await.unwrap_or_else(|_| panic!("only {} of {count} came", taken.len()));
         taken.extend(numbers(&batch.unwrap()));
     }
@@ -131,12 +131,12 @@ async fn take(consumer: &mut GroupConsumer, count: usize) -> Vec<i32> {
     taken
 }
 
-/// Lets members take part until a condition holds; the numbers that came meanwhile.
+/// Lets members take part until a condition holds, and returns the numbers that came meanwhile.
 async fn until(
     members: &mut [&mut GroupConsumer],
     holds: impl Fn(&[&mut GroupConsumer]) -> bool,
 ) -> Vec<i32> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     let mut taken = Vec::new();
     while !holds(members) {
         assert!(Instant::now() < deadline, "the group does not get there");
@@ -153,10 +153,10 @@ fn counts(members: &[&mut GroupConsumer]) -> Vec<usize> {
     members.iter().map(|member| member.assignment().len()).collect()
 }
 
-/// Reports what its consumer was given.
-struct Told(mpsc::UnboundedSender<String>);
+/// Reports the number of partitions of each change.
+struct ReportingHooks(mpsc::UnboundedSender<String>);
 
-impl RebalanceHooks for Told {
+impl RebalanceHooks for ReportingHooks {
     fn revoked<'a>(
         &'a mut self,
         partitions: &'a BTreeSet<TopicPartition>,
@@ -180,7 +180,7 @@ impl RebalanceHooks for Told {
     }
 }
 
-async fn a_group_goes_on_where_it_has_committed(world: World) {
+async fn a_group_continues_at_its_committed_offsets(world: World) {
     world.create(1, &[]).await;
     fill(&world, 1, 0..20).await;
     let mut first = GroupConsumer::new(GroupConfig { auto_commit: None, ..config(&world) }).unwrap();
@@ -248,7 +248,7 @@ async fn automatic_commits_happen_in_time_and_at_the_end(world: World) {
     assert_eq!(take(&mut first, 10).await.len(), 10);
     let key = BTreeSet::from([world.t(0)]);
     let offsets = first.offsets().clone();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while offsets.committed(&key).await.unwrap().values().copied().max() != Some(10) {
         assert!(Instant::now() < deadline, "nothing is committed");
         let _ = tokio::time::timeout(Duration::from_millis(10), first.next()).await;
@@ -264,15 +264,15 @@ async fn automatic_commits_happen_in_time_and_at_the_end(world: World) {
 async fn members_share_what_there_is_and_take_over_what_is_left(world: World) {
     world.create(4, &[]).await;
     fill(&world, 4, 0..40).await;
-    let (told, mut hears) = mpsc::unbounded_channel();
+    let (sender, mut reports) = mpsc::unbounded_channel();
     let own = || GroupConfig { auto_commit: None, ..config(&world) };
-    let mut first = GroupConsumer::with_hooks(own(), Told(told)).unwrap();
+    let mut first = GroupConsumer::with_hooks(own(), ReportingHooks(sender)).unwrap();
     assert_eq!(take(&mut first, 40).await, (0..40).collect::<Vec<_>>());
     let mut second = GroupConsumer::new(own()).unwrap();
     let again = until(&mut [&mut first, &mut second], |members| counts(members) == [2, 2]).await;
     assert_eq!(again, Vec::<i32>::new(), "what was committed by the hook does not come again");
-    assert_eq!(hears.recv().await.unwrap(), "assigned 4");
-    assert_eq!(hears.recv().await.unwrap(), "revoked 2");
+    assert_eq!(reports.recv().await.unwrap(), "assigned 4");
+    assert_eq!(reports.recv().await.unwrap(), "revoked 2");
     fill(&world, 4, 40..80).await;
     let mut all = take(&mut first, 20).await;
     all.extend(take(&mut second, 20).await);
@@ -281,43 +281,43 @@ async fn members_share_what_there_is_and_take_over_what_is_left(world: World) {
     second.commit().await.unwrap();
     second.close().await.unwrap();
     let _ = until(&mut [&mut first], |members| counts(members) == [4]).await;
-    assert_eq!(hears.recv().await.unwrap(), "assigned 2");
+    assert_eq!(reports.recv().await.unwrap(), "assigned 2");
     fill(&world, 4, 80..84).await;
     assert_eq!(take(&mut first, 4).await, (80..84).collect::<Vec<_>>());
 }
 
-/// A member that has read two partitions and is thrown out soon unless it goes on, with what its hooks hear.
+/// A member that has read two partitions and is thrown out soon unless it asks for more, with the reports of its hooks.
 async fn idle(world: &World) -> (GroupConsumer, mpsc::UnboundedReceiver<String>) {
     world.create(2, &[]).await;
     fill(world, 2, 0..2).await;
-    let (told, hears) = mpsc::unbounded_channel();
+    let (sender, reports) = mpsc::unbounded_channel();
     let idle =
         GroupConfig { auto_commit: None, max_poll_interval: Duration::from_millis(300), ..config(world) };
-    let mut idle = GroupConsumer::with_hooks(idle, Told(told)).unwrap();
+    let mut idle = GroupConsumer::with_hooks(idle, ReportingHooks(sender)).unwrap();
     assert_eq!(take(&mut idle, 2).await.len(), 2);
-    (idle, hears)
+    (idle, reports)
 }
 
 async fn who_asks_for_nothing_for_too_long_loses_its_partitions_and_comes_back(world: World) {
-    let (mut idle, mut hears) = idle(&world).await;
+    let (mut idle, mut reports) = idle(&world).await;
     let mut other = GroupConsumer::new(config(&world)).unwrap();
     let _ = until(&mut [&mut other], |members| counts(members) == [2]).await;
     let _ = until(&mut [&mut idle, &mut other], |members| counts(members) == [1, 1]).await;
-    assert_eq!(hears.recv().await.unwrap(), "assigned 2");
-    assert_eq!(hears.recv().await.unwrap(), "lost 2");
-    assert_eq!(hears.recv().await.unwrap(), "assigned 1");
+    assert_eq!(reports.recv().await.unwrap(), "assigned 2");
+    assert_eq!(reports.recv().await.unwrap(), "lost 2");
+    assert_eq!(reports.recv().await.unwrap(), "assigned 1");
 }
 
 async fn who_was_thrown_out_is_answered_so_when_it_closes(world: World) {
-    let (idle, mut hears) = idle(&world).await;
+    let (idle, mut reports) = idle(&world).await;
     eventually("it is thrown out", async || idle.shared.identity.lock().generation < 0).await;
     idle.close().await.unwrap();
-    assert_eq!(hears.recv().await.unwrap(), "assigned 2");
-    assert_eq!(hears.recv().await.unwrap(), "lost 2", "nothing can be committed any more");
-    assert_eq!(hears.recv().await, None);
+    assert_eq!(reports.recv().await.unwrap(), "assigned 2");
+    assert_eq!(reports.recv().await.unwrap(), "lost 2", "nothing can be committed any more");
+    assert_eq!(reports.recv().await, None);
 }
 
-/// Begins everywhere at an offset.
+/// A hook that begins at one offset in all partitions.
 struct BeginAt(i64);
 
 impl RebalanceHooks for BeginAt {
@@ -408,7 +408,7 @@ async fn a_topic_that_comes_later_is_read(world: World) {
     assert_eq!(reading.await.unwrap(), (0..5).collect::<Vec<_>>());
 }
 
-/// The configuration of a member that looks often at what there is.
+/// The configuration of a member that often looks for new topics and partitions.
 fn looking(world: &World) -> GroupConfig {
     let mut looking = config(world);
     looking.consumer.client.metadata_max_age = Duration::from_millis(50);
@@ -469,9 +469,9 @@ async fn an_offset_that_no_leader_has_written_is_reported(world: World) {
     first.offsets.calls.commit(&identity, &beyond).await.unwrap();
     first.close().await.unwrap();
     let mut second = GroupConsumer::new(GroupConfig { auto_commit: None, ..config(&world) }).unwrap();
-    let told = second.next().await.unwrap_err();
+    let error = second.next().await.unwrap_err();
     let partition = world.t(0);
-    assert_eq!(told, Error::Truncated { partition, offset: 15, diverges_at: Some(10) });
+    assert_eq!(error, Error::Truncated { partition, offset: 15, diverges_at: Some(10) });
     second.close().await.unwrap();
     let mut own = GroupConfig { auto_commit: None, ..config(&world) };
     own.consumer.out_of_range = crate::OutOfRange::End;
@@ -526,18 +526,18 @@ fn numbers_of_java(java: &mut JavaMember) -> Vec<i32> {
     java.take_read().into_iter().map(number).collect()
 }
 
-/// Each number is read by one of the two, and by it once; what one leaves the other goes on with.
+/// Each number is read by one of the two, and by it once; one continues where the other has left.
 async fn a_member_shares_with_one_of_java(world: World) {
     let world = &world;
     let own = GroupConfig { auto_commit: None, ..config(world) };
     let protocol = if world.group_protocol == GroupProtocol::Classic { "classic" } else { "consumer" };
     world.create(4, &[]).await;
     fill_for_java(world, 4, 0..40).await;
-    let (told, _hears) = mpsc::unbounded_channel();
-    let mut ours = GroupConsumer::with_hooks(own.clone(), Told(told.clone())).unwrap();
+    let (sender, _reports) = mpsc::unbounded_channel();
+    let mut ours = GroupConsumer::with_hooks(own.clone(), ReportingHooks(sender.clone())).unwrap();
     let mut taken = take(&mut ours, 40).await;
     let Some(mut java) = JavaMember::join(world, protocol) else { return };
-    // What it has committed by its hook does not come again.
+    // Numbers that it has committed by its hook do not come again.
     taken.extend(balanced(&mut ours, &mut java, |ours, java| (ours, java) == (2, 2)).await);
     fill_for_java(world, 4, 40..80).await;
     taken.extend(all_of(&mut ours, &mut java, 40).await);
@@ -551,7 +551,7 @@ async fn a_member_shares_with_one_of_java(world: World) {
     taken.extend(balanced(&mut ours, &mut java, |ours, java| (ours, java) == (2, 2)).await);
     ours.close().await.unwrap();
     fill_for_java(world, 4, 120..160).await;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while taken.len() < 160 {
         assert!(Instant::now() < deadline, "Java's member has read {} of 160", taken.len());
         taken.extend(numbers_of_java(&mut java));
@@ -562,13 +562,13 @@ async fn a_member_shares_with_one_of_java(world: World) {
     assert_eq!(taken, (0..160).collect::<Vec<_>>());
 }
 
-/// Lets both take part until a condition on how many partitions they have holds; what they read meanwhile.
+/// Lets both take part until a condition on the number of their partitions holds, and returns what they read meanwhile.
 async fn balanced(
     ours: &mut GroupConsumer,
     java: &mut JavaMember,
     holds: impl Fn(usize, usize) -> bool,
 ) -> Vec<i32> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     let mut taken = Vec::new();
     loop {
         taken.extend(numbers_of_java(java));
@@ -583,9 +583,9 @@ async fn balanced(
     }
 }
 
-/// So many numbers, whichever member reads them.
+/// The given count of numbers, whichever member reads them.
 async fn all_of(ours: &mut GroupConsumer, java: &mut JavaMember, count: usize) -> Vec<i32> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     let mut taken = Vec::new();
     while taken.len() < count {
         assert!(Instant::now() < deadline, "only {} of {count} came", taken.len());
@@ -601,7 +601,7 @@ async fn all_of(ours: &mut GroupConsumer, java: &mut JavaMember, count: usize) -
 async fn next_change(member: &mut GroupConsumer) -> (GroupEvent, Vec<FetchedBatch>) {
     let mut batches = Vec::new();
     loop {
-        let event = tokio::time::timeout(PATIENCE, member.next_event());
+        let event = tokio::time::timeout(WAIT_TIMEOUT, member.next_event());
         match event.await.expect("something happens within 20 s").unwrap() {
             GroupEvent::Batch(batch) => batches.push(batch),
             event => return (event, batches),
@@ -637,11 +637,11 @@ async fn what_is_kept_beside_an_offset_is_read_back_at_assignment(world: World) 
     assert_eq!(take_events(&mut second, 3).await, [1, 2, 3], "0 was committed");
 }
 
-/// The next numbers, at least so many, where nothing else happens.
+/// The next numbers, at least so many, if no other event comes.
 async fn take_events(member: &mut GroupConsumer, count: usize) -> Vec<i32> {
     let mut taken = Vec::new();
     while taken.len() < count {
-        let event = tokio::time::timeout(PATIENCE, member.next_event());
+        let event = tokio::time::timeout(WAIT_TIMEOUT, member.next_event());
         match event.await.expect("something comes within 20 s").unwrap() {
             GroupEvent::Batch(batch) => taken.extend(numbers(&batch)),
             event => panic!("{event:?}"),
@@ -665,13 +665,13 @@ async fn a_revocation_stops_no_other_partition(world: World) {
         (GroupEvent::Revoking(revoking), _) => revoking,
         (event, _) => panic!("{event:?}"),
     };
-    let [given_up] = Vec::from_iter(revoking.partitions()).try_into().expect("one of two is given up");
-    let kept = world.t(1 - given_up.partition);
+    let [revoked] = Vec::from_iter(revoking.partitions()).try_into().expect("one of two is revoked");
+    let kept = world.t(1 - revoked.partition);
     // Both partitions get records while the first member has not finished.
     fill(&world, 2, 0..8).await;
     let mut events = Vec::new();
     while events.len() < 4 {
-        match tokio::time::timeout(PATIENCE, first.next_event()).await.unwrap().unwrap() {
+        match tokio::time::timeout(WAIT_TIMEOUT, first.next_event()).await.unwrap().unwrap() {
             GroupEvent::Batch(batch) => {
                 assert_eq!(*batch.partition(), kept);
                 events.extend(numbers(&batch));
@@ -680,9 +680,9 @@ async fn a_revocation_stops_no_other_partition(world: World) {
         }
     }
     assert!(!joining.is_finished(), "the group waits");
-    let done = BTreeMap::from([(given_up.clone(), CommittedOffset::from(2))]);
+    let done = BTreeMap::from([(revoked.clone(), CommittedOffset::from(2))]);
     first.offsets().commit_with_metadata(&done).await.unwrap();
-    let given_up = given_up.clone();
+    let revoked = revoked.clone();
     first.finish_revocation(revoking);
     let refused = first.offsets().commit_with_metadata(&done).await;
     assert!(matches!(refused, Err(Error::CommitFailed { .. })), "{refused:?}");
@@ -691,12 +691,12 @@ async fn a_revocation_stops_no_other_partition(world: World) {
         panic!("{event:?} {batches:?}");
     });
     let (mut second, assigned) = joining.await.unwrap();
-    assert_eq!(assigned[&given_up].as_ref().map(|committed| committed.offset), Some(2));
+    assert_eq!(assigned[&revoked].as_ref().map(|committed| committed.offset), Some(2));
     assert_eq!(take_events(&mut second, 2).await.len(), 2, "0 and 1 of it were committed");
     taking_part.abort();
 }
 
-async fn a_held_partition_goes_on_with_what_was_read_ahead(world: World) {
+async fn a_held_partition_continues_with_what_was_read_ahead(world: World) {
     world.create(2, &[]).await;
     let own = GroupConfig { auto_commit: None, ..config(&world) };
     let mut member = GroupConsumer::new(own).unwrap();

@@ -1,4 +1,4 @@
-//! Everything that a producer has not delivered yet: the queues of all partitions, and which of them have something.
+//! All records that a producer has not delivered yet: the queues of all partitions, and which of them have records.
 //!
 //! Pure: time and chance are given.
 
@@ -17,7 +17,7 @@ use crate::cluster::Topic;
 use crate::error::Error;
 use crate::topic_partition::TopicPartition;
 
-/// Between two looks at what is idle; what is so at two of them is forgotten (Kafka's `metadata.max.idle.ms`).
+/// The interval of looks for idle queues; a queue that is idle at two of them is forgotten (Kafka's `metadata.max.idle.ms`).
 const IDLE_MS: u64 = 300_000;
 
 /// The time, by two clocks.
@@ -36,19 +36,19 @@ pub(crate) struct Accumulator {
     pub(crate) ids: BatchIds,
     queues: Vec<PartitionQueue>,
     topics: HashMap<Arc<str>, TopicQueues>,
-    /// The partition that was looked up last, with its place in `queues`: mostly the next one, too.
+    /// The partition that was looked up last, with its place in `queues`: mostly it is also the next one.
     last: Option<(TopicPartition, usize)>,
     /// Queues that are not empty.
     active: BTreeSet<usize>,
     /// Places whose queues were forgotten.
     free: Vec<usize>,
-    /// Producer ids under which forgotten queues have used numbers, with the newest epochs of these.
+    /// Producer ids under which forgotten queues have used sequence numbers, with the newest epochs of these.
     forgotten: HashMap<ProducerId, ProducerEpoch>,
-    /// When to look for what is idle.
+    /// The time of the next look for idle queues.
     idle_look_ms: u64,
-    /// Why a batch was given up, for its transaction.
+    /// The error of a failed batch, for its transaction.
     failure: Option<Error>,
-    /// Flushes that run, and senders that wait for room: nothing waits for company meanwhile.
+    /// The number of flushes that run, and of senders that wait for memory: meanwhile no batch waits for more records.
     pub(crate) flushes: usize,
 }
 
@@ -59,7 +59,7 @@ struct TopicQueues {
     sticky: Sticky,
 }
 
-/// What is to be done, and when to look again.
+/// The queues that may send, and the time of the next look.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     /// Queues whose first batch may be sent.
@@ -85,8 +85,8 @@ impl Accumulator {
         }
     }
 
-    /// Appends a record where it belongs. `chance` chooses where nothing else does. Both are asked for only if need be. Also
-    /// whether there is something new to send.
+    /// Appends a record to the queue of its partition. `chance` chooses the partition if the record does not. `now` and `chance`
+    /// are called only if needed. Also returns true if there is something new to send.
     pub(crate) fn append(
         &mut self,
         topic: &Topic,
@@ -111,7 +111,7 @@ impl Accumulator {
         Ok(appended)
     }
 
-    /// The partition for a record that belongs to none.
+    /// The partition for a record without a partition of its own.
     fn choose(&mut self, topic: &Topic, record: &Record, chance: impl FnOnce() -> u32) -> Result<i32, Error> {
         let (bytes, config) = (record_bytes(record), &self.config);
         let TopicQueues { places, sticky } = self.topics.entry(topic.name.clone()).or_default();
@@ -135,7 +135,7 @@ impl Accumulator {
         let queues = self.topics.entry(topic.clone()).or_default();
         let place = *queues.places.entry(partition).or_insert_with(|| {
             let used_before = self.forgotten.iter().map(|(id, epoch)| (*id, *epoch)).collect();
-            let queue = PartitionQueue::anew(topic.clone(), partition, used_before);
+            let queue = PartitionQueue::reopened(topic.clone(), partition, used_before);
             match self.free.pop() {
                 Some(place) => {
                     self.queues[place] = queue;
@@ -151,8 +151,8 @@ impl Accumulator {
         place
     }
 
-    /// Fails what has waited too long; `trouble` tells why nothing can be sent to a partition at present. The bytes of memory
-    /// that are free now.
+    /// Fails records whose time is over; `trouble` returns the reason why nothing can be sent to a partition at present. Returns
+    /// the bytes of memory that are free now.
     pub(crate) fn expire(
         &mut self,
         now_ms: u64,
@@ -168,8 +168,8 @@ impl Accumulator {
         freed
     }
 
-    /// Forgets partitions to which nothing was written for some minutes, and topics of which that is all. `current`: the
-    /// producer id and epoch of transactions.
+    /// Forgets partitions to which nothing was written for some minutes, and topics without any others. `current`: the producer id
+    /// and epoch of transactions.
     pub(crate) fn forget_idle(&mut self, now_ms: u64, current: Option<Name>) {
         if now_ms < self.idle_look_ms {
             return;
@@ -199,7 +199,7 @@ impl Accumulator {
         }
     }
 
-    /// What may be sent, beginning with the queue at `first`, so that none is always the last.
+    /// The queues that may send, beginning with the one at `first`, so that none is always the last.
     pub(crate) fn due(&self, now_ms: u64, first: usize) -> Due {
         let mut due = Due::default();
         for place in self.active.range(first..).chain(self.active.range(..first)) {
@@ -214,7 +214,7 @@ impl Accumulator {
         due
     }
 
-    /// Topics of which something waits or is under way.
+    /// Topics with a batch that waits or is under way.
     pub(crate) fn topics(&self) -> BTreeSet<&Arc<str>> {
         self.active.iter().map(|place| self.queues[*place].place().0).collect()
     }
@@ -224,12 +224,12 @@ impl Accumulator {
         &self.queues[place]
     }
 
-    /// A queue by its place, with what all share.
+    /// A queue by its place, with the state that all queues share.
     pub(crate) fn queue_mut(&mut self, place: usize) -> (&mut PartitionQueue, &QueueConfig, &mut BatchIds) {
         (&mut self.queues[place], &self.config, &mut self.ids)
     }
 
-    /// A queue may have become empty.
+    /// Updates the state of a queue that may have become empty.
     pub(crate) fn settle(&mut self, place: usize) {
         self.failure = self.failure.take().or(self.queues[place].take_failure());
         if self.queues[place].is_empty() {
@@ -237,17 +237,17 @@ impl Accumulator {
         }
     }
 
-    /// Whether a queue has used up the epochs of this producer id.
+    /// Returns true if a queue has used up the epochs of this producer id.
     pub(crate) fn has_used_up(&self, producer_id: ProducerId) -> bool {
         self.active.iter().any(|place| self.queues[*place].has_used_up(producer_id))
     }
 
-    /// Why a batch was given up since this was asked last.
+    /// The error of a batch that has failed since the last call.
     pub(crate) fn take_failure(&mut self) -> Option<Error> {
         self.failure.take()
     }
 
-    /// Fails what waits; what is under way comes back. The bytes of memory that are free now.
+    /// Fails batches that wait; those under way come back. Returns the bytes of memory that are free now.
     pub(crate) fn discard(&mut self, error: &Error) -> usize {
         let mut freed = 0;
         for place in self.active.clone() {
@@ -257,17 +257,17 @@ impl Accumulator {
         freed
     }
 
-    /// Whether nothing waits and nothing is under way.
+    /// Returns true if no batch waits and none is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()
     }
 
-    /// Fails everything, for good.
+    /// Fails all batches for good.
     pub(crate) fn abandon(&mut self, error: &Error) {
         std::mem::take(&mut self.active).into_iter().for_each(|place| self.queues[place].abandon(error));
     }
 
-    /// What is not decided yet.
+    /// The promises of all batches without an outcome.
     pub(crate) fn promises(&self) -> Vec<Arc<Promise>> {
         self.active.iter().flat_map(|place| self.queues[*place].promises()).collect()
     }
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn the_next_partition_begins_with_a_batch_of_its_own() {
         let (topic, mut accumulator) = (topic(2), accumulator());
-        // Three fit into a batch, with what they take beside their values.
+        // Three records fit into a batch, with their overhead.
         for chance in [0, 1, 1, 2, 2, 2] {
             append(&mut accumulator, &topic, &Record::new("t", vec![b'x'; 300]), chance);
         }
@@ -338,7 +338,7 @@ mod tests {
         );
     }
 
-    /// Sends what waits at a partition and has it written; the numbers that it went under.
+    /// Sends the waiting batch of a partition and has it written. Returns the sequence numbers that it was sent under.
     fn send(accumulator: &mut Accumulator, partition: i32, producer: Name) -> ProducerFields {
         let place = accumulator.topics["t"].places[&partition];
         let (queue, config, _) = accumulator.queue_mut(place);
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(
             send(&mut accumulator, used, name_of(7, 0)).base_sequence,
             1,
-            "what was not forgotten goes on"
+            "numbers of a queue that was not forgotten continue"
         );
         for look in 3..5 {
             accumulator.forget_idle(look * IDLE_MS, None);
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(
             send(&mut accumulator, 1, name_of(8, 0)).producer_epoch,
             0,
-            "another producer id begins anew"
+            "another producer id begins from zero"
         );
     }
 

@@ -12,9 +12,9 @@ use super::delivery::{Outcome, Promise};
 use super::record::Record;
 use crate::error::Error;
 
-/// What a record takes beside key, value and headers: length, attributes, timestamp and offset deltas, counts.
+/// The bytes of a record beside key, value and headers: length, attributes, timestamp and offset deltas, counts.
 const RECORD_OVERHEAD_BYTES: usize = 21;
-/// What a header takes beside its name and value.
+/// The bytes of a header beside its name and value.
 const HEADER_OVERHEAD_BYTES: usize = 10;
 
 /// A batch.
@@ -27,22 +27,22 @@ pub(crate) struct Batch {
     /// Count of the partition's batches that got a sequence number before it. Halves of a batch have its turn.
     pub(crate) turn: u64,
     pub(crate) promise: Arc<Promise>,
-    /// When the first record came.
+    /// The time of the first record.
     pub(crate) created_ms: u64,
-    /// When the outcome has to be known.
+    /// The time by which the outcome has to be known.
     pub(crate) deadline_ms: u64,
-    /// How often it was sent without success.
+    /// The number of failed attempts to send it.
     pub(crate) attempts: u32,
-    /// Not to be sent again before.
+    /// It is not sent again before this time.
     pub(crate) retry_at_ms: u64,
-    /// Why the last attempt failed.
+    /// The error of the last attempt.
     pub(crate) last_error: Option<Error>,
     /// It was sent, and no broker has said since that it does not have it.
     pub(crate) maybe_written: bool,
     /// Its place among the producer's batches for the partition, once it has one.
     pub(crate) sequence: Option<ProducerFields>,
     pub(crate) record_count: u32,
-    /// What its records take of the producer's memory.
+    /// The bytes that its records take of the producer's memory.
     pub(crate) bytes: usize,
     contents: Contents,
 }
@@ -50,16 +50,16 @@ pub(crate) struct Batch {
 #[derive(Debug)]
 enum Contents {
     Open(BatchBuilder),
-    /// It is being built elsewhere.
+    /// It is being built in another place.
     Away,
     Built(Bytes),
 }
 
-/// The contents of a batch on their way to bytes, which takes long where they are compressed.
+/// The contents of a batch before they are turned into bytes, which takes long if they are compressed.
 #[derive(Debug)]
 pub(crate) enum Unbuilt {
     Open(Box<BatchBuilder>),
-    /// It was built before, in another place of the sequence.
+    /// It was built before, with other sequence numbers.
     Elsewhere(Bytes, ProducerFields),
     Built(Bytes),
 }
@@ -83,7 +83,7 @@ impl Unbuilt {
     }
 }
 
-/// How much a record adds to a batch at most, in bytes.
+/// The most bytes that a record adds to a batch.
 pub(crate) fn record_bytes(record: &Record) -> usize {
     let size = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
     let headers = record.headers.iter().map(|(name, value)| HEADER_OVERHEAD_BYTES + name.len() + size(value));
@@ -116,15 +116,15 @@ impl Batch {
         }
     }
 
-    /// Whether it takes a record of so many bytes.
-    pub(crate) fn has_room(&self, bytes: usize, batch_bytes: usize) -> bool {
+    /// Returns true if it is open and a record of so many bytes fits into it.
+    pub(crate) fn fits(&self, bytes: usize, batch_bytes: usize) -> bool {
         matches!(self.contents, Contents::Open(_)) && self.bytes + bytes <= batch_bytes
     }
 
-    /// Appends a record; its index. The batch has to be open.
+    /// Appends a record, and returns its index. The batch has to be open.
     pub(crate) fn append(&mut self, record: &Record, timestamp_ms: i64) -> Result<u32, BuildError> {
         let Contents::Open(builder) = &mut self.contents else {
-            unreachable!("the queue appends only to a batch that has room");
+            unreachable!("the queue appends only to a batch that the record fits into");
         };
         let headers: Vec<Header<'_>> = record
             .headers
@@ -137,12 +137,12 @@ impl Batch {
         Ok(self.record_count - 1)
     }
 
-    /// The sequence number behind its last record.
+    /// The sequence number after its last record.
     pub(crate) fn next_sequence(&self) -> Option<i32> {
         self.sequence.map(|place| increment_sequence(place.base_sequence, self.record_count as i32))
     }
 
-    /// What the bytes to send are built from; nothing more can be appended. [`Batch::set_built`] takes them.
+    /// The contents from which the bytes are built; nothing more can be appended. [`Batch::set_built`] takes the bytes.
     pub(crate) fn unbuilt(&mut self) -> Unbuilt {
         let place = self.sequence.unwrap_or_default();
         match std::mem::replace(&mut self.contents, Contents::Away) {
@@ -156,13 +156,13 @@ impl Batch {
         }
     }
 
-    /// Keeps the bytes, for when they have to be sent again.
+    /// Keeps the bytes for another attempt.
     pub(crate) fn set_built(&mut self, bytes: Bytes) {
         self.contents = Contents::Built(bytes);
     }
 
-    /// Two batches of half the records each, in the same place of the sequence; the promise follows them. None when
-    /// there is nothing to halve.
+    /// Two batches of half the records each, with the same sequence numbers together; the promise follows them. None if it
+    /// cannot be halved.
     pub(crate) fn split(
         &mut self,
         options: &BatchOptions,
@@ -206,14 +206,14 @@ impl Batch {
         Ok(Some(parts))
     }
 
-    /// Lets everybody know that it will not be written.
+    /// Resolves its promise: it will not be written.
     pub(crate) fn fail(&self, error: Error) {
         self.promise.resolve(Outcome::Failed(error));
     }
 }
 
 impl Drop for Batch {
-    /// One that gets lost, as a task panics, does not leave anybody waiting.
+    /// A batch that gets lost, as a task panics, leaves no caller waiting.
     fn drop(&mut self) {
         if !self.promise.is_resolved() {
             self.fail(Error::of_ended_task("the sender of the producer"));

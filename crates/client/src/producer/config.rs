@@ -1,4 +1,4 @@
-//! What a producer is configured with.
+//! The configuration of a producer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::error::Error;
 /// Requests in flight for a broker, and batches in flight for a partition: as many as a broker remembers of a producer.
 const IN_FLIGHT_MAX: usize = 5;
 
-/// Who has to have a record before it counts as written.
+/// The replicas that have to have a record before it counts as written.
 ///
 /// ```
 /// use mainstem_client::{Acks, ClientConfig, ProducerConfig};
@@ -46,7 +46,7 @@ impl Acks {
     }
 }
 
-/// How a [`Producer`](crate::Producer) sends; the defaults are those of the Java client.
+/// Settings of a [`Producer`](crate::Producer); the defaults are those of the Java client.
 ///
 /// ```
 /// use mainstem_client::{Acks, ClientConfig, Compression, ProducerConfig};
@@ -60,18 +60,18 @@ impl Acks {
 /// ```
 #[derive(Debug, Clone)]
 pub struct ProducerConfig {
-    /// How to connect, and the waits between attempts.
+    /// The connections, and the waits between attempts.
     pub client: ClientConfig,
-    /// Who has to have a record. [`Acks::All`] by default.
+    /// The replicas that have to have a record. [`Acks::All`] by default.
     pub acks: Acks,
-    /// Brokers recognise what is sent again, so that no record is written twice and those of a partition stay in their
+    /// Brokers recognise a batch that is sent again, so that no record is written twice and those of a partition stay in their
     /// order, with up to five requests in flight (KIP-98). On by default; needs [`Acks::All`]. Without it a record that
-    /// is sent again may come twice, and behind later ones.
+    /// is sent again may be written twice, and after later ones.
     pub idempotence: bool,
     /// The name under which the producer writes in transactions (KIP-98), the same when it comes back after a restart;
     /// none by default. Needs idempotence.
     pub transactional_id: Option<Arc<str>>,
-    /// How long a transaction may stay open before its coordinator aborts it. 60 s by default.
+    /// The longest time that a transaction may stay open before its coordinator aborts it. 60 s by default.
     pub transaction_timeout: Duration,
     /// Requests in flight for a broker. 5 by default, the most with idempotence. With 1 the records of a partition stay in
     /// their order without idempotence, too.
@@ -80,21 +80,21 @@ pub struct ProducerConfig {
     pub compression: Compression,
     /// The codec's level; its own default if there is none (KIP-390).
     pub compression_level: Option<i32>,
-    /// How long a batch waits for more records; not while a caller waits for room. Less than `delivery_timeout`, 5 ms by
+    /// The time that a batch waits for more records, unless a caller waits for memory. Less than `delivery_timeout`, 5 ms by
     /// default.
     pub linger: Duration,
     /// A batch takes records up to about this many bytes, before compression; a larger record has a batch of its own.
     /// 16 KiB by default.
     pub batch_bytes: usize,
-    /// A record, and all batches of one request, have at most this many bytes before compression; a batch that is split
-    /// for its size, or that takes a record of all of them, may have its own 61 more. 1 MiB by default.
+    /// A record, and all batches of one request, have at most this many bytes before compression. A batch that is split for its
+    /// size, or that takes a record of all of them, may have its own 61 more. 1 MiB by default.
     pub request_bytes_max: usize,
-    /// What all records that wait or are under way take at most, in bytes; [`Producer::send`](crate::Producer::send)
-    /// waits for room. 32 MiB by default.
+    /// The most bytes of all records that wait or are under way; [`Producer::send`](crate::Producer::send) waits until its
+    /// record fits. 32 MiB by default.
     pub buffer_bytes: usize,
-    /// How long `send` may wait for room, and for the cluster to name a topic. 60 s by default.
+    /// The longest time that `send` waits for memory, and for the metadata of a topic. 60 s by default.
     pub max_block: Duration,
-    /// How long the outcome of a record may take, with all retries. 2 min by default.
+    /// The longest time until the outcome of a record is known, with all retries. 2 min by default.
     pub delivery_timeout: Duration,
 }
 
@@ -138,7 +138,7 @@ impl ProducerConfig {
         self
     }
 
-    /// The same with another wait for company.
+    /// The same with another time that a batch waits for more records.
     pub fn linger(mut self, linger: Duration) -> ProducerConfig {
         self.linger = linger;
         self

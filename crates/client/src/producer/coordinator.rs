@@ -21,7 +21,7 @@ use crate::reply::Reply;
 use crate::retry::retrying;
 use crate::topic_partition::{TopicPartition, by_topic};
 
-/// The feature whose level tells the version of the protocol (KIP-890).
+/// The feature whose level is the version of the transaction protocol (KIP-890).
 const FEATURE: &str = "transaction.version";
 /// The first version of InitProducerId that gives a producer its next epoch.
 const NEXT_EPOCH_SINCE: i16 = 3;
@@ -30,14 +30,14 @@ const ADD_PARTITIONS_UNTIL: i16 = 3;
 /// The last version of EndTxn without new epochs.
 const END_V1_UNTIL: i16 = 4;
 
-/// The coordinator of a producer's transactions, wherever it is.
+/// The coordinator of a producer's transactions, on whichever node it is.
 #[derive(Debug, Clone)]
 pub(crate) struct Coordinator {
     pub(crate) cluster: Cluster,
     pub(crate) transactional_id: Arc<str>,
-    /// How long a transaction may stay open.
+    /// The time after which the coordinator aborts an open transaction.
     pub(crate) transaction_timeout: Duration,
-    /// How long a call may take with its retries.
+    /// The time limit for a call with its retries.
     pub(crate) limit: Duration,
 }
 
@@ -72,9 +72,9 @@ impl Coordinator {
         coordinator.call_up_to(request, newest).await
     }
 
-    /// InitProducerId (22): a name for the producer, or after `current` its next epoch. Transactions that an earlier
-    /// producer of this transactional id has left open are aborted, and that producer is fenced. Also whether version 2
-    /// of the protocol is spoken.
+    /// InitProducerId (22): an id and epoch for the producer, or after `current` its next epoch. The coordinator aborts transactions
+    /// that an earlier producer of this transactional id has left open, and fences that producer. Also returns true if the
+    /// cluster has version 2 of the protocol.
     pub(crate) async fn init(&self, current: Option<Name>) -> Result<(Name, bool), Error> {
         let (id, epoch) = current.unwrap_or((ProducerId::NONE, ProducerEpoch::NONE));
         self.retried("initializing the transactions", || async {
@@ -125,7 +125,7 @@ impl Coordinator {
             let results = response.results_by_topic_v3_and_below.iter();
             let codes =
                 results.flat_map(|topic| &topic.results_by_partition).map(|one| one.partition_error_code);
-            // Those beside one that is refused are not even tried.
+            // Partitions beside a refused one are not even tried.
             let mut codes = codes.filter(|code| *code != ErrorCode::OPERATION_NOT_ATTEMPTED.code());
             let what = || self.failed("add partitions to a transaction");
             codes.try_for_each(|code| reply.check(code, None, what))

@@ -1,4 +1,4 @@
-//! What becomes of a record: one shared outcome per batch, so that a record costs no allocation of its own.
+//! The outcome of a record: one shared outcome per batch, so that a record costs no allocation of its own.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::error::Error;
 
-/// Where a record was written.
+/// The place at which a record was written.
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, Producer, ProducerConfig, Record};
@@ -29,7 +29,7 @@ pub struct Delivered {
     pub topic: Arc<str>,
     /// The partition.
     pub partition: i32,
-    /// The record's offset; none with acks=0, or where the broker says only that it has the record already.
+    /// The record's offset; none with acks=0, or if the broker only says that it has the record already.
     pub offset: Option<i64>,
     /// The time that the broker gave the record, in a topic with LogAppendTime.
     pub append_time_ms: Option<i64>,
@@ -77,7 +77,7 @@ impl Promise {
         self.outcome.get().is_some()
     }
 
-    /// Waits until this and what it was split into is decided.
+    /// Waits until this, and the parts that it was split into, have an outcome.
     pub(crate) async fn settled(self: Arc<Self>) {
         let mut open = vec![self];
         while let Some(next) = open.pop() {
@@ -103,8 +103,7 @@ impl Promise {
 
 /// The delivery of one record: await it for the outcome, or drop it.
 ///
-/// Many records are given first; their deliveries, of which those of one batch share what they wait for, are awaited
-/// together:
+/// Many records are sent first. Their deliveries, of which those of one batch share an outcome, are awaited together:
 ///
 /// ```
 /// use mainstem_client::{ClientConfig, Producer, ProducerConfig, Record};
@@ -142,7 +141,7 @@ impl Delivery {
         loop {
             match promise.outcome.get()? {
                 Outcome::Split(parts) => (promise, index) = part(parts, index),
-                outcome => return Some(told(promise, outcome, index)),
+                outcome => return Some(delivered(promise, outcome, index)),
             }
         }
     }
@@ -153,7 +152,7 @@ impl Delivery {
         loop {
             match promise.wait().await {
                 Outcome::Split(parts) => (promise, index) = part(parts, index),
-                outcome => return told(promise, outcome, index),
+                outcome => return delivered(promise, outcome, index),
             }
         }
     }
@@ -175,7 +174,7 @@ fn part(parts: &[(u32, Arc<Promise>)], index: u32) -> (&Arc<Promise>, u32) {
     (promise, index - first)
 }
 
-fn told(promise: &Promise, outcome: &Outcome, index: u32) -> Result<Delivered, Error> {
+fn delivered(promise: &Promise, outcome: &Outcome, index: u32) -> Result<Delivered, Error> {
     match outcome {
         Outcome::Done { base_offset, append_time_ms } => Ok(Delivered {
             topic: promise.topic.clone(),
@@ -201,7 +200,7 @@ mod tests {
         whole.resolve(Outcome::Split(vec![(0, first.clone()), (3, second.clone())]));
         first.resolve(Outcome::Done { base_offset: Some(10), append_time_ms: None });
         second.resolve(Outcome::Failed(Error::Closed));
-        let offset = |at: usize| deliveries[at].poll_outcome().map(|told| told.map(|told| told.offset));
+        let offset = |at: usize| deliveries[at].poll_outcome().map(|outcome| outcome.map(|done| done.offset));
         assert_eq!(offset(2), Some(Ok(Some(12))));
         assert_eq!(offset(3), Some(Err(Error::Closed)));
     }

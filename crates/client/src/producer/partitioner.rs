@@ -1,4 +1,4 @@
-//! Which partition a record goes to: as the Java client chooses, so that equal keys of both meet.
+//! The choice of a partition for a record: the same as the Java client's, so that both agree for equal keys.
 
 use crate::cluster::Topic;
 use crate::error::Error;

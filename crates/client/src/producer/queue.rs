@@ -1,17 +1,20 @@
-//! The batches of one partition: their order, their sequence numbers, and what a failure means for those behind it.
+//! The batches of one partition: their order, their sequence numbers, and the effect of a failure on later ones.
 //!
-//! Pure: the time is given, and what is to be sent is handed out.
+//! Pure: the time is given, and batches to send are handed out.
 //!
-//! With idempotence a batch keeps its sequence number until its outcome is known, and goes again before any that
-//! follows it. When a number may be left out for good (its batch failed or ran out of time), nothing more is sent until
-//! all that is under way has come back; then the partition goes on with the next epoch of the producer id, from zero,
-//! which the broker takes for a new start (KIP-360); in a transaction, whose epochs are the coordinator's to give, the
-//! failure is reported to it instead. The first batch of a producer id goes alone: a broker that has seen
-//! nothing of it takes any number for the first, so that a second batch could come to lie before the first. A batch that
-//! the broker may have already is never renumbered: it goes again as it is, until the broker says that it has it, or that
-//! something before it is missing; then neither it nor anything behind it was written. A broker knows the last five
-//! batches of a producer again, not those before. From the oldest batch whose outcome is not known, at most so many are
-//! sent, also where the partition has another leader meanwhile that answers the younger ones at once.
+//! With idempotence a batch keeps its sequence numbers until its outcome is known, and is sent again before any later batch.
+//! When numbers may be left out for good (their batch failed or ran out of time), nothing more is sent until all batches
+//! under way have come back. Then the partition continues with the next epoch of the producer id, from zero, which the broker
+//! takes for a new start (KIP-360). In a transaction, whose epochs the coordinator assigns, the failure is reported to it
+//! instead.
+//!
+//! The first batch of a producer id is sent alone: a broker that does not know the id takes any number for the first. So a
+//! second batch could be written before the first. A batch that the broker may have already is never renumbered. It is sent
+//! again as it is, until the broker says that it has it, or that something before it is missing. Then neither it nor anything
+//! after it was written.
+//!
+//! A broker recognises the last five batches of a producer, and none before those. No more than that are sent from the
+//! oldest batch on whose outcome is not known, also if a new leader of the partition answers the younger ones at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,26 +36,26 @@ use crate::topic_partition::TopicPartition;
 pub(crate) struct QueueConfig {
     /// A batch takes records up to about this size.
     pub(crate) batch_bytes: usize,
-    /// How long a batch waits for more records.
+    /// The time that a batch waits for more records.
     pub(crate) linger_ms: u64,
-    /// How long the outcome of a record may take.
+    /// The longest time until the outcome of a record is known.
     pub(crate) delivery_timeout_ms: u64,
     /// The wait before a batch is sent again; it doubles up to `retry_backoff_max_ms`.
     pub(crate) retry_backoff_ms: u64,
     pub(crate) retry_backoff_max_ms: u64,
-    /// Batches under way at a time; with idempotence, batches from the oldest on whose outcome is not known.
+    /// The most batches under way; with idempotence, counted from the oldest batch on whose outcome is not known.
     pub(crate) in_flight_max: usize,
     pub(crate) idempotent: bool,
-    /// Epochs are not the queue's to begin.
+    /// True with transactions: their coordinator assigns the epochs, not the queue.
     pub(crate) is_transactional: bool,
     /// Compression and the like.
     pub(crate) options: BatchOptions,
 }
 
-/// What a batch takes beside its records.
+/// The bytes of a batch beside its records.
 const BATCH_OVERHEAD: usize = 61;
 
-/// Where a broker wrote a batch.
+/// The place at which a broker wrote a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) base_offset: Option<i64>,
@@ -95,18 +98,17 @@ pub(crate) struct PartitionQueue {
     in_flight: Vec<Batch>,
     /// Batches that ever got a sequence number.
     numbered: u64,
-    /// The producer's name here and the next number; none until the first batch is sent.
+    /// The producer's id and epoch here and the next number; none until the first batch is sent.
     sequence: Option<ProducerFields>,
-    /// A number may be left out for good: the next epoch is needed.
+    /// True if a number may be left out for good: the next epoch is needed.
     broken: bool,
-    /// Why a batch was given up, for its transaction.
+    /// The error of a failed batch, for its transaction.
     failure: Option<Error>,
-    /// A broker has taken a batch under the producer id, and so knows which number comes next.
+    /// True if a broker has written a batch under the producer id, and so knows the next number.
     is_known: bool,
-    /// A record was appended since this was asked last.
+    /// True if a record was appended since the last look.
     is_used: bool,
-    /// Producer ids, with their newest epochs, under which numbers may have been used here before, in a queue that was
-    /// forgotten.
+    /// Producer ids, with their newest epochs, under which numbers may have been used here before, in a queue that was forgotten.
     used_before: Vec<Name>,
 }
 
@@ -128,16 +130,16 @@ impl PartitionQueue {
     }
 
     /// The queue of a partition that may have been forgotten before, with numbers up to these epochs of producer ids.
-    pub(crate) fn anew(topic: Arc<str>, partition: i32, used_before: Vec<Name>) -> PartitionQueue {
+    pub(crate) fn reopened(topic: Arc<str>, partition: i32, used_before: Vec<Name>) -> PartitionQueue {
         PartitionQueue { used_before, ..PartitionQueue::new(topic, partition) }
     }
 
-    /// Returns true if nothing was appended since this was asked last, and nothing is lost with this queue. `current`: the
-    /// producer id and epoch of transactions, whose numbers go on here.
+    /// Returns true if no record was appended since the last call, and nothing is lost with this queue. `current`: the producer id
+    /// and epoch of transactions, whose numbers continue here.
     pub(crate) fn is_idle(&mut self, current: Option<Name>) -> bool {
         let is_used = std::mem::take(&mut self.is_used);
         let name = self.epoch();
-        // There has to be an epoch that follows.
+        // The next queue needs an epoch that follows.
         let can_follow = name.is_none_or(|(_, epoch)| epoch.checked_next().is_some());
         !is_used && self.is_empty() && can_follow && (current.is_none() || name != current)
     }
@@ -157,7 +159,7 @@ impl PartitionQueue {
         TopicPartition { topic: self.topic.clone(), partition: self.partition }
     }
 
-    /// Appends a record. Also whether a new batch was begun for it.
+    /// Appends a record. Also returns true if a new batch was begun for it.
     pub(crate) fn append(
         &mut self,
         record: &Record,
@@ -191,25 +193,25 @@ impl PartitionQueue {
         }
     }
 
-    /// Whether a record would begin a new batch; only then the time counts, unless it becomes the record's own.
+    /// Returns true if a record would begin a new batch. Only then the present time is needed, unless it becomes the record's.
     pub(crate) fn begins_with(&self, record: &Record, config: &QueueConfig) -> bool {
         let bytes = record_bytes(record);
-        !self.waiting.back().is_some_and(|last| last.has_room(bytes, config.batch_bytes))
+        !self.waiting.back().is_some_and(|last| last.fits(bytes, config.batch_bytes))
     }
 
-    /// How many batches wait to be sent.
+    /// The number of batches that wait to be sent.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// When the first batch may be sent, if one waits and nothing under way holds it back. `flush`: it need not wait
-    /// for more records.
+    /// The time at which the first batch may be sent; none if no batch waits, or batches under way hold it back. With `flush` it
+    /// need not wait for more records.
     pub(crate) fn ready_at(&self, flush: bool, config: &QueueConfig) -> Option<u64> {
         let first = self.waiting.front()?;
         if self.is_held(first, config) {
             return None;
         }
-        let is_full = self.waiting.len() > 1 || !first.has_room(1, config.batch_bytes);
+        let is_full = self.waiting.len() > 1 || !first.fits(1, config.batch_bytes);
         match first.attempts {
             0 if flush || is_full => Some(0),
             0 => Some(first.created_ms + config.linger_ms),
@@ -222,12 +224,12 @@ impl PartitionQueue {
         let waits_for_first = config.idempotent && !self.is_known;
         self.undecided(config) >= if waits_for_first { 1 } else { config.in_flight_max }
             || (self.broken && !self.in_flight.is_empty())
-            // What is under way was sent before it: its outcome first, or the broker sees a gap.
+            // Batches under way were sent before it: their outcome comes first, or the broker sees a gap.
             || (is_again && !self.in_flight.is_empty())
     }
 
-    /// Count of the batches that are under way; with idempotence, with those that were sent after the oldest of them and answered
-    /// before it, by another broker.
+    /// The number of batches under way. With idempotence it includes later batches that another broker has answered before the
+    /// oldest of them.
     fn undecided(&self, config: &QueueConfig) -> usize {
         let oldest = self.in_flight.iter().map(|batch| batch.turn).min();
         match oldest {
@@ -236,13 +238,13 @@ impl PartitionQueue {
         }
     }
 
-    /// How many bytes the first batch has at most, before compression.
+    /// The most bytes that the first batch can have, before compression.
     pub(crate) fn next_bytes(&self) -> usize {
         self.waiting.front().map_or(0, |first| BATCH_OVERHEAD + first.bytes)
     }
 
-    /// Takes the first batch for sending; the caller has seen that it is ready. `producer_id` and its first epoch are
-    /// needed with idempotence. It counts as under way; [`PartitionQueue::built`] or [`PartitionQueue::unbuildable`] is due.
+    /// Takes the first batch for sending; the caller has seen that it is ready. `producer`, an id with its first epoch, is needed
+    /// with idempotence. The batch is under way from now on; [`PartitionQueue::built`] or [`PartitionQueue::unbuildable`] is due.
     pub(crate) fn take(&mut self, producer: Option<Name>, config: &QueueConfig) -> Unsent {
         self.begin_epoch(producer, config);
         let mut batch = self.waiting.pop_front().expect("the caller has seen that it is ready");
@@ -257,27 +259,27 @@ impl PartitionQueue {
         unsent
     }
 
-    /// A batch was built; what to send, unless it was given up meanwhile.
+    /// Takes the bytes of a batch. Returns the batch to send, unless it has failed meanwhile.
     pub(crate) fn built(&mut self, id: u64, bytes: Bytes) -> Option<Sendable> {
         let batch = self.in_flight.iter_mut().find(|batch| batch.id == id)?;
         batch.set_built(bytes.clone());
         Some(Sendable { id, bytes })
     }
 
-    /// A batch cannot be built; it has failed and is gone. The bytes of memory that are free now.
+    /// Fails a batch that cannot be built. Returns the bytes of memory that are free now.
     pub(crate) fn unbuildable(&mut self, id: u64, error: &BuildError, config: &QueueConfig) -> usize {
         let Some(batch) = self.land(id) else { return 0 };
         self.give_up(&batch, Error::Invalid(error.to_string()), config)
     }
 
-    /// The number behind a batch is the next.
+    /// Moves the next number behind a batch.
     fn advance(&mut self, batch: &Batch) {
         if let (Some(next), Some(place)) = (batch.next_sequence(), &mut self.sequence) {
             place.base_sequence = next;
         }
     }
 
-    /// Takes the first place in the sequence, or after a break the first of the next epoch.
+    /// Begins the sequence, or after a break the next epoch.
     fn begin_epoch(&mut self, producer: Option<Name>, config: &QueueConfig) {
         let Some((id, first_epoch)) = producer else { return };
         let (producer_id, producer_epoch) = (id.get(), first_epoch.get());
@@ -286,14 +288,14 @@ impl PartitionQueue {
             self.in_flight.is_empty() && !self.waiting.front().is_some_and(|batch| batch.maybe_written);
         let mut next = match self.sequence {
             None => {
-                // After numbers that are forgotten only another epoch begins from zero (KIP-360).
+                // After forgotten numbers only another epoch begins from zero (KIP-360).
                 let before =
                     self.used_before.iter().find(|(used, _)| *used == id && !config.is_transactional);
                 let epoch = before.map_or(first_epoch, |(_, used)| first_epoch.max(used.saturating_next()));
                 ProducerFields { producer_epoch: epoch.get(), ..first }
             }
             Some(place) if config.is_transactional => {
-                // Between two transactions nothing waits or is under way.
+                // Between two transactions no batch waits or is under way.
                 if self.epoch() == producer {
                     return;
                 }
@@ -318,14 +320,14 @@ impl PartitionQueue {
         self.sequence = Some(next);
     }
 
-    /// Whether the epochs of a producer id are used up here: another one is needed before the next epoch can begin. It is
-    /// another one for the whole producer, as in Java's; what may be written already still goes under the old one first.
+    /// Returns true if the epochs of a producer id are used up here: another id is needed before the next epoch can begin. The whole
+    /// producer gets another id, as in Java's; batches that may be written already are still sent under the old one first.
     pub(crate) fn has_used_up(&self, producer_id: ProducerId) -> bool {
         let is_last = |(id, epoch): Name| id == producer_id && epoch.checked_next().is_none();
         self.broken && self.epoch().is_some_and(is_last)
     }
 
-    /// A broker wrote a batch. The bytes of memory that are free now.
+    /// Resolves a batch that a broker has written. Returns the bytes of memory that are free now.
     pub(crate) fn succeeded(&mut self, id: u64, written: Written) -> usize {
         let Some(batch) = self.land(id) else { return 0 };
         self.is_known = true;
@@ -334,7 +336,7 @@ impl PartitionQueue {
         batch.bytes
     }
 
-    /// A batch was not written, or that is not known. The bytes of memory that are free now.
+    /// Handles a batch that was not written, or may not have been. Returns the bytes of memory that are free now.
     pub(crate) fn failed(
         &mut self,
         id: u64,
@@ -346,8 +348,8 @@ impl PartitionQueue {
         let Some(mut batch) = self.land(id) else { return 0 };
         let is_sequenced_before = |other: &Batch| other.sequence.is_some() && other.rank < batch.rank;
         let is_first = !self.waiting.iter().chain(&self.in_flight).any(is_sequenced_before);
-        batch.maybe_written = leaves_doubt(&error, batch.maybe_written);
-        // It takes any number for the first again.
+        batch.maybe_written = may_be_written(&error, batch.maybe_written);
+        // The broker takes any number for the first again.
         self.is_known &= error.code() != Some(ErrorCode::UNKNOWN_PRODUCER_ID);
         match judge(&error, config, is_first) {
             Verdict::Written => {
@@ -361,7 +363,7 @@ impl PartitionQueue {
                 self.again(batch, now_ms, config);
                 0
             }
-            // A whole that may be there would be written again in halves: a broker knows only the whole again.
+            // A batch that may be written already would be written again in halves: a broker recognises only the whole.
             Verdict::Split if config.idempotent && batch.maybe_written => self.give_up(&batch, error, config),
             Verdict::Split if !batch.promise.is_resolved() => self.split(batch, error, config, ids),
             _ => self.give_up(&batch, error, config),
@@ -381,7 +383,7 @@ impl PartitionQueue {
         self.put_back(batch);
     }
 
-    /// Puts a batch where it was: before those that were begun after it.
+    /// Puts a batch back in its order: before those that were begun after it.
     fn put_back(&mut self, batch: Batch) {
         let at = self.waiting.partition_point(|other| other.rank < batch.rank);
         self.waiting.insert(at, batch);
@@ -397,16 +399,17 @@ impl PartitionQueue {
         }
     }
 
-    /// Fails a batch; those behind it cannot keep their numbers.
+    /// Fails a batch; later batches cannot keep their numbers.
     fn give_up(&mut self, batch: &Batch, error: Error, config: &QueueConfig) -> usize {
         self.broken |= batch.sequence.is_some();
-        batch.fail(told(&error, config));
+        batch.fail(delivery_error(&error, config));
         self.failure.get_or_insert(error);
         batch.bytes
     }
 
-    /// Fails what has waited too long; `trouble` tells why nothing can be sent here at present, which is the reason of what
-    /// was never sent. What is under way is forgotten when it comes back. The bytes of memory that are free now.
+    /// Fails batches whose time is over. `trouble` returns the reason why nothing can be sent here at present, which becomes the
+    /// error of batches that were never sent. Batches under way are ignored when they come back. Returns the bytes of memory
+    /// that are free now.
     pub(crate) fn expire(
         &mut self,
         now_ms: u64,
@@ -421,7 +424,7 @@ impl PartitionQueue {
         };
         for batch in self.in_flight.iter().filter(|batch| batch.deadline_ms <= now_ms) {
             let late = late(batch);
-            batch.fail(told(&late, config));
+            batch.fail(delivery_error(&late, config));
             self.failure.get_or_insert(late);
         }
         let mut freed = 0;
@@ -434,16 +437,16 @@ impl PartitionQueue {
         freed
     }
 
-    /// Why a batch was given up since this was asked last.
+    /// The error of a batch that has failed since the last call.
     pub(crate) fn take_failure(&mut self) -> Option<Error> {
         self.failure.take()
     }
 
-    /// Fails what waits; what is under way comes back. The bytes of memory that are free now.
+    /// Fails batches that wait; those under way come back. Returns the bytes of memory that are free now.
     pub(crate) fn discard(&mut self, error: &Error) -> usize {
         let mut freed = 0;
         while let Some(batch) = self.waiting.pop_front() {
-            // One with a number leaves a gap.
+            // A batch with a number leaves a gap.
             self.broken |= batch.sequence.is_some();
             if batch.sequence.is_some() {
                 self.failure.get_or_insert_with(|| error.clone());
@@ -454,50 +457,50 @@ impl PartitionQueue {
         freed
     }
 
-    /// Fails everything that waits, for good.
+    /// Fails all batches for good.
     pub(crate) fn abandon(&mut self, error: &Error) {
         self.waiting.drain(..).chain(self.in_flight.drain(..)).for_each(|batch| batch.fail(error.clone()));
     }
 
-    /// When the first deadline passes.
+    /// The time of the first deadline.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         let unresolved = self.in_flight.iter().filter(|batch| !batch.promise.is_resolved());
         self.waiting.iter().chain(unresolved).map(|batch| batch.deadline_ms).min()
     }
 
-    /// Whether nothing waits and nothing is under way.
+    /// Returns true if no batch waits and none is under way.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.in_flight.is_empty()
     }
 
-    /// What is not decided yet, for a flush that ends with it.
+    /// The promises of all batches without an outcome, for a flush that ends with them.
     pub(crate) fn promises(&self) -> impl Iterator<Item = Arc<Promise>> {
         self.waiting.iter().chain(&self.in_flight).map(|batch| batch.promise.clone())
     }
 }
 
-/// What a failure means.
+/// The reaction to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// The broker has the batch already.
     Written,
-    /// Send it again; `breaks`: under the next epoch.
+    /// It is sent again; with `breaks`, under the next epoch.
     Again { breaks: bool },
-    /// In smaller pieces.
+    /// It is sent again in smaller pieces.
     Split,
-    /// For good.
+    /// It has failed for good.
     Failed,
 }
 
-/// What the sender of a record learns of its failure.
-fn told(error: &Error, config: &QueueConfig) -> Error {
+/// The error that the delivery of a record returns.
+fn delivery_error(error: &Error, config: &QueueConfig) -> Error {
     if config.is_transactional { transaction::of_record(error) } else { error.clone() }
 }
 
-/// Whether a broker may have written a batch, after this answer and what was thought before it.
-fn leaves_doubt(error: &Error, before: bool) -> bool {
+/// Returns true if a broker may have written a batch, after this error. `before`: it may have been written before that.
+fn may_be_written(error: &Error, before: bool) -> bool {
     match error {
-        // The broker looked the sequence up, and it is not there.
+        // The broker looked the sequence number up, and does not have it.
         Error::Broker { code, .. } if is_of_sequence(*code) => false,
         Error::Broker { code, .. } => before || may_follow_an_append(*code),
         Error::Connect { .. } => before,
@@ -505,8 +508,8 @@ fn leaves_doubt(error: &Error, before: bool) -> bool {
     }
 }
 
-/// Codes of batches that were appended and then not replicated in time; a leader that steps down while it waits for its
-/// followers says that it is none.
+/// Codes of batches that may have been appended and then not replicated in time. A leader that steps down while it waits for
+/// its followers answers that it is not the leader.
 fn may_follow_an_append(code: ErrorCode) -> bool {
     [
         ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -537,7 +540,7 @@ fn judge(error: &Error, config: &QueueConfig, is_first: bool) -> Verdict {
         Some(ErrorCode::UNKNOWN_PRODUCER_ID | ErrorCode::INVALID_PRODUCER_EPOCH) if is_transactional => {
             Verdict::Failed
         }
-        // One before it failed, and will go again before it; if none did, the broker has lost what it knew.
+        // An earlier batch failed, and will be sent again before it; if none did, the broker has lost its state of the producer.
         Some(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER) if idempotent => Verdict::Again { breaks: is_first },
         Some(code) if idempotent && is_of_sequence(code) => Verdict::Again { breaks: true },
         _ if error.is_retriable() => Verdict::Again { breaks: false },

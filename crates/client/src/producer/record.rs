@@ -18,7 +18,7 @@ pub struct Record {
     pub topic: Arc<str>,
     /// The partition; chosen by the key, or in turn, if there is none.
     pub partition: Option<i32>,
-    /// What records belong together by; equal keys go to one partition and keep their order.
+    /// The key: records with equal keys go to one partition and keep their order.
     pub key: Option<Bytes>,
     /// The payload; none deletes the key from a compacted topic.
     pub value: Option<Bytes>,

@@ -1,4 +1,4 @@
-//! Produce (0): batches of several partitions of one broker, and what became of each.
+//! Produce (0): batches of several partitions of one broker, and the outcome of each.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,14 +19,14 @@ use crate::reply::Reply;
 /// The first version that names topics by id (KIP-516).
 const BY_ID_SINCE: i16 = 13;
 
-/// The last version that leaves it to the producer to tell a transaction's coordinator of partitions (KIP-890).
+/// The last version for which the producer itself has to add partitions to its transaction (KIP-890).
 pub(crate) const TRANSACTIONS_V1_UNTIL: i16 = 11;
 
-/// The first version of Produce of brokers that know a producer's last five batches. Older ones know only the last, and
-/// refuse one before it that comes again.
+/// The first version of Produce of brokers that recognise a producer's last five batches. Older ones recognise only the last,
+/// and refuse an earlier one that is sent again.
 const SEVERAL_IN_FLIGHT_SINCE: i16 = 4;
 
-/// How many requests may be under way on a connection.
+/// The most requests that may be under way on a connection.
 pub(crate) fn in_flight_max(connection: &Connection, config: &ProducerConfig) -> usize {
     let newest = connection.version::<ProduceRequest<'_>>().unwrap_or(0);
     if config.idempotence && newest < SEVERAL_IN_FLIGHT_SINCE { 1 } else { config.in_flight_max }
@@ -80,7 +80,7 @@ pub(crate) fn request(loads: &[Load], acks: i16, timeout_ms: i32) -> ProduceRequ
     ProduceRequest { acks, timeout_ms, topic_data: topics.into_values().collect(), ..Default::default() }
 }
 
-/// What became of each batch, in their order; the error of all if the answer cannot be read.
+/// The outcome of each batch, in their order; the error of all if the answer cannot be read.
 pub(crate) fn outcomes(
     loads: &[Load],
     reply: &Reply<ProduceRequest<'static>>,

@@ -1,7 +1,7 @@
-//! The task that sends what the queues have ready and tells them what became of it.
+//! The task that sends the batches that are ready, and reports their outcomes to the queues.
 //!
-//! It owns all that is under way: connections being made, requests, questions for metadata and for the producer id. Each
-//! is a task of its [`JoinSet`], whose end is an [`Event`]. It decides nothing about batches; the queues do.
+//! It owns everything under way: connections being made, requests, questions for metadata and for the producer id. Each
+//! is a task of its [`JoinSet`], whose end is an [`Event`]. The queues decide about batches, not the sender.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use super::transaction::{Name, Transactions, name_of};
 use super::{Shared, State};
 use crate::backoff::Backoff;
 use crate::cluster::{Cluster, Topic};
-use crate::connection::{Connection, Pending, Told};
+use crate::connection::{Connection, Pending, PendingWrite};
 use crate::error::Error;
 use crate::questions::{Answer, Questions};
 use crate::retry::retrying;
 use crate::topic_partition::TopicPartition;
 
-/// A look is due at least this often, whatever else happens.
+/// The sender looks for work at least this often.
 const IDLE_LOOK: Duration = Duration::from_secs(60);
 
 /// The sender of a producer.
@@ -40,13 +40,13 @@ pub(crate) struct Sender {
     nodes: HashMap<i32, Node>,
     producer: ProducerIdentity,
     questions: Questions,
-    /// Topics that the cluster refused when it was asked last.
+    /// Topics that the cluster refused at the last question.
     refused: HashMap<Arc<str>, Error>,
-    /// Why the cluster could not be asked last, if so.
+    /// The error of the last question to the cluster, if it failed.
     unasked: Option<Error>,
-    /// The newest version of Produce that may be spoken.
+    /// The newest version of Produce that may be used.
     newest: i16,
-    /// The queue that is looked at first, so that none is always the last.
+    /// The queue at which the next look begins, so that none is always the last.
     turn: usize,
 }
 
@@ -54,9 +54,9 @@ pub(crate) struct Sender {
 struct Node {
     state: Link,
     in_flight: usize,
-    /// Why it could not be connected to last, if so.
+    /// The error of the last attempt to connect, if it failed.
     failed: Option<Error>,
-    /// Not to be connected to again before.
+    /// No attempt to connect is made before this time.
     retry_at: Instant,
     backoff: Backoff,
 }
@@ -67,7 +67,7 @@ enum Link {
     Up(Connection),
 }
 
-/// The name under which batches are numbered.
+/// The producer id and epoch under which batches are numbered.
 enum ProducerIdentity {
     NotIdempotent,
     Unknown,
@@ -82,7 +82,7 @@ struct Order {
     parts: Vec<Part>,
 }
 
-/// A batch of it.
+/// A batch of an [`Order`].
 struct Part {
     queue: usize,
     topic: Arc<Topic>,
@@ -96,7 +96,7 @@ impl Part {
     }
 }
 
-/// Something that was under way has ended.
+/// The end of a task.
 enum Event {
     Connected(i32, Result<Connection, Error>),
     Answered(i32, Vec<Load>, Result<Vec<Result<Written, Error>>, Error>),
@@ -134,7 +134,7 @@ impl Sender {
             tokio::select! {
                 () = self.shared.work.notified() => {}
                 Some(ended) = self.tasks.join_next() => {
-                    let event = ended.expect("no task is cancelled before the set, and a panic goes on here");
+                    let event = ended.expect("no task is cancelled before the set, and a panic is passed on here");
                     self.handle(event);
                 }
                 () = tokio::time::sleep_until(next_look) => {}
@@ -142,7 +142,7 @@ impl Sender {
         }
     }
 
-    /// Sends what can be sent. When to look again if nothing happens before.
+    /// Sends the batches that are ready. Returns when to look again if nothing happens before.
     fn work(&mut self) -> Instant {
         let shared = self.shared.clone();
         shared.settled.notify_waiters();
@@ -152,7 +152,7 @@ impl Sender {
             if orders.is_empty() {
                 break next_look;
             }
-            // Outside of the lock: compression takes long, and callers go on meanwhile.
+            // Outside of the lock: compression takes long, and callers continue meanwhile.
             orders.into_iter().for_each(|order| self.send(order));
         };
         let mut state = shared.state.lock();
@@ -165,8 +165,8 @@ impl Sender {
         next_look
     }
 
-    /// What can be sent now, at most one request to each node; `next_look` becomes the time at which that may change by
-    /// itself. Both are of one reading of the clock: what becomes ready between two would be forgotten.
+    /// Requests that can be sent now, at most one to each node. `next_look` becomes the time at which that may change by itself.
+    /// Both are of one reading of the clock: a batch that becomes ready between two readings would be forgotten.
     fn orders(&mut self, state: &mut State, next_look: &mut Instant) -> Vec<Order> {
         let now_ms = self.shared.now().mono_ms;
         self.shared.memory.add_permits(state.queues.expire(now_ms, |key| self.trouble(key)));
@@ -189,7 +189,7 @@ impl Sender {
         by_node.into_iter().filter_map(order).collect()
     }
 
-    /// Why nothing can be sent to a partition at present, if so.
+    /// The reason why nothing can be sent to a partition at present, if there is one.
     fn trouble(&self, key: &TopicPartition) -> Option<Error> {
         let of_leader = || {
             let topic = self.shared.cluster.remembered_topic(&key.topic)?;
@@ -199,7 +199,7 @@ impl Sender {
         self.refused.get(&key.topic).cloned().or_else(of_leader).or_else(|| self.unasked.clone())
     }
 
-    /// Whether batches can be numbered, if they have to be; otherwise a number is asked for.
+    /// Returns true if batches can be numbered, or need not be; otherwise asks for a producer id.
     fn has_producer_id(&mut self, queues: &Accumulator, transactions: Option<&Transactions>) -> bool {
         if let Some(transactions) = transactions {
             let Some(name) = transactions.name() else { return false };
@@ -218,7 +218,7 @@ impl Sender {
         matches!(self.producer, ProducerIdentity::Known(..) | ProducerIdentity::NotIdempotent)
     }
 
-    /// The ready queues by the node that leads them, and topics of which has to be asked.
+    /// The ready queues by the node that leads them, and topics for which the cluster has to be asked.
     fn by_node(&self, queues: &Accumulator, due: &Due) -> (HashMap<i32, Vec<usize>>, BTreeSet<Arc<str>>) {
         let mut by_node: HashMap<i32, Vec<usize>> = HashMap::new();
         let mut unknown = BTreeSet::new();
@@ -242,7 +242,7 @@ impl Sender {
         }
     }
 
-    /// What to send to a node, if it can take a request.
+    /// The next request to a node, if it can take one.
     fn order(
         &mut self,
         node: i32,
@@ -284,7 +284,7 @@ impl Sender {
         }
     }
 
-    /// A node's connection if it is there and has room; otherwise one is made if that may help.
+    /// A node's connection if it is open and can take a request; otherwise one is opened if that may help.
     fn connection(&mut self, id: i32, next_look: &mut Instant) -> Option<Connection> {
         let shared = &self.shared;
         let node = self.nodes.entry(id).or_insert_with(|| Node {
@@ -320,17 +320,17 @@ impl Sender {
             _ => None,
         };
         let mut parts = Vec::new();
-        let mut room = self.shared.config.request_bytes_max;
+        let mut free_bytes = self.shared.config.request_bytes_max;
         for place in places {
             let (name, _) = queues.queue(*place).place();
             let Some((topic, _)) = self.shared.cluster.known_topic(name) else { continue };
             let (queue, config, _) = queues.queue_mut(*place);
             let bytes = queue.next_bytes();
-            // One that is too large for any request goes alone.
-            if bytes > room && !parts.is_empty() {
+            // A batch that is too large for any request is sent alone.
+            if bytes > free_bytes && !parts.is_empty() {
                 break;
             }
-            room = room.saturating_sub(bytes);
+            free_bytes = free_bytes.saturating_sub(bytes);
             parts.push(Part { queue: *place, topic, batch: queue.take(named, config) });
         }
         parts
@@ -344,7 +344,7 @@ impl Sender {
         request.transactional_id = shared.config.transactional_id.as_deref().map(Into::into);
         let version = request::version(connection, &loads, self.newest, shared.config.compression);
         let begun = version.and_then(|version| match shared.config.acks {
-            Acks::None => connection.tell(&request, version).map(UnderWay::Told),
+            Acks::None => connection.send_unanswered(&request, version).map(UnderWay::Writing),
             _ => connection.ask(&request, version, limit).map(UnderWay::Asked),
         });
         match begun {
@@ -370,12 +370,12 @@ impl Sender {
             Event::Added => {}
             Event::Refreshed(answer) => self.refreshed(answer),
             Event::Named(Ok(name)) => self.producer = ProducerIdentity::Known(name),
-            // What waits has its own time limit; until then it is tried.
+            // Waiting batches have their own time limit; until then another attempt is made.
             Event::Named(Err(error @ (Error::TimedOut { .. } | Error::Closed))) => {
                 tracing::warn!("no producer id yet: {error}");
                 self.producer = ProducerIdentity::Unknown;
             }
-            // Asking again would be answered alike.
+            // Another question would be answered alike.
             Event::Named(Err(error)) => {
                 self.shared.fail(&error);
                 self.shared.end();
@@ -383,8 +383,8 @@ impl Sender {
         }
     }
 
-    /// Batches of a topic that is refused wait: what refuses it may be repaired before they are too late. A topic whose leader
-    /// is not known is in every question, so that what an answer does not refuse is refused no more.
+    /// Takes an answer about topics. Batches of a refused topic wait: the cause may be repaired before their time is over. Each
+    /// question includes all topics without a known leader, so that an answer without a refusal clears the older ones.
     fn refreshed(&mut self, answer: Answer) {
         self.unasked = answer.as_ref().err().cloned();
         let is_answered = self.unasked.is_none();
@@ -407,25 +407,25 @@ impl Sender {
                 node.state = Link::Down;
                 node.failed = Some(error);
                 node.retry_at = Instant::now() + node.backoff.next(rand::random());
-                self.doubt_partitions_of(id);
+                self.invalidate_partitions_of(id);
             }
         }
     }
 
-    /// A node cannot be reached: what it leads may be led by another soon. Metadata that was asked for at once after its
-    /// death still named it.
-    fn doubt_partitions_of(&self, id: i32) {
+    /// Marks the metadata of partitions as out of date whose leader cannot be reached: they may have another leader soon. Metadata
+    /// that was asked for right after its death still named it.
+    fn invalidate_partitions_of(&self, id: i32) {
         let cluster = &self.shared.cluster;
         let state = self.shared.state.lock();
         for name in state.queues.topics() {
             let Some((topic, _)) = cluster.known_topic(name) else { continue };
             for one in topic.partitions.iter().filter(|one| one.leader == Some(id)) {
-                cluster.doubt_partition(&TopicPartition { topic: name.clone(), partition: one.index });
+                cluster.invalidate_partition(&TopicPartition { topic: name.clone(), partition: one.index });
             }
         }
     }
 
-    /// Tells the queues what became of their batches.
+    /// Reports the outcomes of batches to their queues.
     fn settle(
         &mut self,
         loads: Vec<Load>,
@@ -444,7 +444,7 @@ impl Sender {
                 }
                 Err(error) => {
                     tracing::debug!("a batch was not written: {error}");
-                    doubt_if_moved(&self.shared.cluster, &queue.key(), &error);
+                    invalidate_if_moved(&self.shared.cluster, &queue.key(), &error);
                     queue.failed(load.batch.id, error, now_ms, config, ids)
                 }
             };
@@ -455,7 +455,7 @@ impl Sender {
 }
 
 impl Drop for Sender {
-    /// The producer was closed, or this task has panicked, or its runtime ends: who waits for it hears so.
+    /// Fails all records that wait: the producer was closed, or this task has panicked, or its runtime ends.
     fn drop(&mut self) {
         self.shared.fail(&Error::of_ended_task("the sender of the producer"));
     }
@@ -464,8 +464,8 @@ impl Drop for Sender {
 /// A produce request that was sent.
 enum UnderWay {
     Asked(Pending),
-    /// With acks=0. It counts as under way until it is written: a broker that does not read holds records back, too.
-    Told(Told),
+    /// With acks=0. It is under way until it is written: a broker that does not read holds records back, too.
+    Writing(PendingWrite),
 }
 
 impl UnderWay {
@@ -475,8 +475,8 @@ impl UnderWay {
                 let reply = pending.reply::<ProduceRequest<'static>>().await?;
                 request::outcomes(loads, &reply)
             }
-            UnderWay::Told(told) => {
-                told.written(limit).await?;
+            UnderWay::Writing(write) => {
+                write.written(limit).await?;
                 Ok(loads.iter().map(|_| Ok(Written { base_offset: None, append_time_ms: None })).collect())
             }
         }
@@ -487,11 +487,11 @@ fn backoff(shared: &Shared) -> Backoff {
     Backoff::new(shared.config.client.retry_backoff, shared.config.client.retry_backoff_max)
 }
 
-/// Whether another node may lead now is asked before the batch goes again.
-fn doubt_if_moved(cluster: &Cluster, key: &TopicPartition, error: &Error) {
+/// Marks the leader of a partition as out of date after an error, so that the cluster is asked before the batch is sent again.
+fn invalidate_if_moved(cluster: &Cluster, key: &TopicPartition, error: &Error) {
     let is_throttle = error.code() == Some(ErrorCode::THROTTLING_QUOTA_EXCEEDED);
     if error.is_retriable() && !is_throttle {
-        cluster.doubt_partition(key);
+        cluster.invalidate_partition(key);
     }
 }
 
@@ -500,7 +500,7 @@ async fn init_producer_id(cluster: &Cluster) -> Result<Name, Error> {
     retrying(config, config.operation_timeout, "getting a producer id", || async {
         let request = InitProducerIdRequest {
             transactional_id: None,
-            // Without transactions it is not looked at, but it has to be more than 0.
+            // Without transactions brokers ignore it, but it has to be more than 0.
             transaction_timeout_ms: i32::MAX,
             ..Default::default()
         };

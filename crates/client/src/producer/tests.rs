@@ -11,7 +11,7 @@ use mainstem_wire::{ErrorCode, Records};
 use super::*;
 use crate::config::ClientConfig;
 use crate::producer::partitioner::partition_of_key;
-use crate::testing::{BrokenNetwork, PATIENCE, World, eventually, on_both_brokers};
+use crate::testing::{BrokenNetwork, WAIT_TIMEOUT, World, eventually, on_both_brokers};
 use crate::{Compression, ErrorClass};
 
 on_both_brokers!(
@@ -90,9 +90,9 @@ async fn acknowledgements_say_what_they_can(world: World) {
         let topic = world.name(&format!("acks-{acks:?}"));
         let delivery = producer.send(Record::new(topic.as_str(), "a")).await.unwrap();
         assert_eq!(delivery.await.unwrap().offset, offset, "{acks:?}");
-        // Behind the first on the same connection, so that the first is there when it is answered.
+        // It is sent after the first on the same connection, so that the first is written when it is answered.
         producer.close().await;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         while values(&world, &topic, 0).await != ["a"] {
             assert!(Instant::now() < deadline, "{acks:?}: the record does not arrive");
         }
@@ -105,10 +105,10 @@ async fn equal_keys_meet_and_records_without_a_key_spread(world: World) {
     for number in 0..100 {
         let key = format!("key-{number}");
         let record = Record::new(world.topic.clone(), number.to_string()).key(key.clone());
-        let told = producer.send(record).await.unwrap();
+        let delivered = producer.send(record).await.unwrap();
         producer.flush().await;
         let expected = partition_of_key(key.as_bytes(), 4) as i32;
-        assert_eq!(told.poll_outcome().unwrap().unwrap().partition, expected);
+        assert_eq!(delivered.poll_outcome().unwrap().unwrap().partition, expected);
     }
     let mut used = [0; 4];
     for _ in 0..1_000 {
@@ -155,10 +155,10 @@ async fn a_full_buffer_holds_senders_back(world: World) {
     let first = producer.send(record()).await.unwrap();
     let second = producer.send(record()).await.unwrap();
     assert!(first.poll_outcome().is_none(), "it waits for company");
-    // As long as a caller waits for room, nothing waits for company.
+    // While a caller waits for memory, no batch waits for more records.
     let third = producer.send(record()).await.unwrap();
     assert!(first.poll_outcome().unwrap().is_ok() && second.poll_outcome().unwrap().is_ok());
-    assert!(third.poll_outcome().is_none(), "there is room again");
+    assert!(third.poll_outcome().is_none(), "memory is free again");
     producer.flush().await;
     assert!(third.await.is_ok());
     let large = producer.send(Record::new(world.topic.clone(), vec![b'x'; 4_001])).await.unwrap_err();
@@ -204,8 +204,8 @@ async fn connections_that_break_neither_lose_nor_double_nor_swap_records(world: 
     }
     for (at, delivery) in deliveries.into_iter().enumerate() {
         // None where the broker only says that it has the record already.
-        let told = delivery.await.unwrap();
-        assert!(told.offset.is_none_or(|offset| offset == at as i64), "{at} is at {told:?}");
+        let delivered = delivery.await.unwrap();
+        assert!(delivered.offset.is_none_or(|offset| offset == at as i64), "{at} is at {delivered:?}");
     }
     assert_eq!(values(world, &world.topic, 0).await, numbers(0..20_000));
 }
@@ -258,7 +258,7 @@ async fn a_partition_that_does_not_exist_is_reported_with_how_many_there_are(wor
     let refused = producer.send(Record::new(world.topic.clone(), "a").partition(2)).await.unwrap_err();
     assert_eq!(refused.to_string(), format!("topic {} has no partition 2; it has 2", world.topic));
     assert_eq!(producer.topic(&world.topic).await.unwrap().partitions.len(), 2);
-    // What is known of the topic is fresh for minutes, and yet a partition that comes meanwhile is found.
+    // The metadata of the topic is fresh for minutes, and yet a partition that is added meanwhile is found.
     world.admin().create_partitions(&world.topic, 3).await.unwrap();
     let send = async || producer.send(Record::new(world.topic.clone(), "a").partition(2)).await.is_ok();
     eventually("the new partition can be written to", send).await;

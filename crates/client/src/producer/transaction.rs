@@ -1,7 +1,7 @@
-//! The transactions of a producer (KIP-98, KIP-890): what may be done in which state, and what a failure means.
+//! The transactions of a producer (KIP-98, KIP-890): the calls that each state allows, and the effect of a failure.
 //!
-//! Pure: what callers want and what brokers answer goes in; what to ask the coordinator for comes out. With version 2 of
-//! the protocol the brokers add partitions by themselves, and each end of a transaction gives the producer a new epoch.
+//! Pure: calls and answers of brokers go in; requests to the coordinator come out. With version 2 of the protocol the
+//! brokers add partitions by themselves, and each end of a transaction gives the producer a new epoch.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub(crate) fn name_of(producer_id: i64, producer_epoch: i16) -> Name {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
-    /// It has no name yet.
+    /// It has no producer id yet.
     Uninitialized,
     /// Outside of a transaction.
     Ready,
@@ -31,14 +31,14 @@ enum State {
     Failed(Error),
     /// One is being committed or aborted.
     Ending { commit: bool },
-    /// Nothing can be done any more; the error, of class [`ErrorClass::Fatal`], is that of every call.
+    /// No call is possible any more; the error, of class [`ErrorClass::Fatal`], is that of every call.
     Fatal(Error),
 }
 
-/// What has to be asked for to end a transaction.
+/// The request that is needed to end a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Nothing: no broker has heard of it, or all is done.
+    /// None: no broker knows of the transaction, or all is done.
     Nothing,
     /// EndTxn; then [`Transactions::end_answered`] is due.
     Ask(Name),
@@ -46,14 +46,14 @@ pub(crate) enum End {
     NextEpoch(Name),
 }
 
-/// Whether the coordinator knows that the transaction has begun.
+/// The coordinator's knowledge of the transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Begun {
-    /// It was asked for nothing.
+    /// It was sent no request.
     No,
-    /// It was asked for something, and its answer was a refusal, or is not there yet, or never comes.
+    /// It was sent a request that it has refused, or has not answered yet, or never will.
     Maybe,
-    /// It has said so; or with version 2 of the protocol, records were sent.
+    /// It has acknowledged a request; or with version 2 of the protocol, records were sent.
     Yes,
 }
 
@@ -64,27 +64,27 @@ pub(crate) struct Transactions {
     name: Option<Name>,
     /// Version 2 of the protocol.
     is_v2: bool,
-    /// Partitions that the coordinator knows of.
+    /// Partitions that the coordinator has added.
     added: BTreeSet<TopicPartition>,
-    /// Partitions that it has to hear of first.
+    /// Partitions that it has to add before batches are sent.
     wanted: BTreeSet<TopicPartition>,
-    /// Wanted ones are being told.
+    /// True while the coordinator is asked to add partitions.
     is_adding: bool,
     begun: Begun,
-    /// The coordinator was asked to end it so, and may have done it.
+    /// The coordinator was asked to end the transaction in this way, and may have done it.
     is_asked: bool,
     /// It has done it.
     is_ended: bool,
-    /// A sequence number is left out for good, which the next transaction cannot go on from.
+    /// A sequence number is left out for good: the next transaction needs another epoch.
     needs_epoch: bool,
-    /// Transactions that have ended: two calls that end one may overlap with the beginning of the next.
+    /// The number of transactions that have ended: two calls that end one may overlap with the beginning of the next.
     term: u64,
-    /// Whether the last of them was committed.
+    /// True if the last of them was committed.
     was_committed: bool,
 }
 
 impl Transactions {
-    /// Of a producer without a name.
+    /// The transactions of a producer without an id.
     pub(crate) fn new() -> Transactions {
         Transactions {
             state: State::Uninitialized,
@@ -102,12 +102,12 @@ impl Transactions {
         }
     }
 
-    /// The coordinator has given the producer a name, and ended what an earlier one has left open.
+    /// Takes the producer id from the coordinator, which has ended transactions that an earlier producer left open.
     pub(crate) fn initialized(&mut self, name: Name, is_v2: bool) {
         (self.state, self.name, self.is_v2) = (State::Ready, Some(name), is_v2);
     }
 
-    /// Whether it may be given a name.
+    /// Checks that a producer id may be asked for.
     pub(crate) fn check_initialize(&self) -> Result<(), Error> {
         match &self.state {
             State::Uninitialized => Ok(()),
@@ -131,7 +131,7 @@ impl Transactions {
         }
     }
 
-    /// Whether something may be written now.
+    /// Checks that records may be written now.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         match &self.state {
             State::Open => Ok(()),
@@ -141,17 +141,17 @@ impl Transactions {
         }
     }
 
-    /// Name under which batches are numbered.
+    /// The producer id and epoch under which batches are numbered.
     pub(crate) fn name(&self) -> Option<Name> {
         self.name
     }
 
-    /// What tells the present transaction from the one before and the next.
+    /// The number of the present transaction.
     pub(crate) fn term(&self) -> u64 {
         self.term
     }
 
-    /// What a call that began to end the transaction of a term has to tell if another call has ended it since.
+    /// The outcome for a call that began to end the transaction of a term, if another call has ended it since.
     pub(crate) fn ended_since(&self, term: u64, commit: bool) -> Option<Result<(), Error>> {
         if self.term == term {
             return None;
@@ -160,18 +160,18 @@ impl Transactions {
         Some(if is_as_asked { Ok(()) } else { Err(ended_by_another()) })
     }
 
-    /// Whether the coordinator has said that the transaction is ended.
+    /// Returns true if the coordinator has ended the transaction.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_ended
     }
 
-    /// Whether version 2 of the protocol is spoken.
+    /// Returns true with version 2 of the protocol.
     pub(crate) fn is_v2(&self) -> bool {
         self.is_v2
     }
 
-    /// Whether a batch for a partition may be sent now. If the coordinator has to hear of it first,
-    /// [`Transactions::begin_adding`] has it.
+    /// Returns true if a batch for a partition may be sent now. If the coordinator has to add the partition first,
+    /// [`Transactions::begin_adding`] returns it.
     pub(crate) fn may_send(&mut self, partition: &TopicPartition) -> bool {
         if !matches!(self.state, State::Open | State::Ending { commit: true }) {
             return false;
@@ -184,7 +184,7 @@ impl Transactions {
         false
     }
 
-    /// Partitions to tell the coordinator of now, unless it is being told; then [`Transactions::was_added`] is due.
+    /// The partitions to add at the coordinator now, unless it is being asked already; then [`Transactions::was_added`] is due.
     pub(crate) fn begin_adding(&mut self) -> Option<BTreeSet<TopicPartition>> {
         if self.wanted.is_empty() || self.is_adding {
             return None;
@@ -193,12 +193,12 @@ impl Transactions {
         Some(self.wanted.clone())
     }
 
-    /// Whether the coordinator is being told of partitions.
+    /// Returns true while the coordinator is asked to add partitions.
     pub(crate) fn is_adding(&self) -> bool {
         self.is_adding
     }
 
-    /// The coordinator was asked to add partitions.
+    /// Takes the coordinator's answer about added partitions.
     pub(crate) fn was_added(&mut self, partitions: BTreeSet<TopicPartition>, outcome: Result<(), Error>) {
         self.is_adding = false;
         self.wanted.retain(|one| !partitions.contains(one));
@@ -211,12 +211,12 @@ impl Transactions {
         }
     }
 
-    /// Offsets are about to be committed with the transaction.
+    /// Notes that offsets are about to be committed with the transaction.
     pub(crate) fn touch(&mut self) {
         self.begun = self.begun.max(Begun::Maybe);
     }
 
-    /// The coordinator has heard of them.
+    /// Notes that the coordinator has acknowledged them.
     pub(crate) fn touched(&mut self) -> Result<(), Error> {
         if !matches!(self.state, State::Uninitialized | State::Ready) {
             self.begun = Begun::Yes;
@@ -224,13 +224,13 @@ impl Transactions {
         Ok(())
     }
 
-    /// A batch was given up; its number is left out.
+    /// Fails the transaction after a failed batch, whose sequence number is left out.
     pub(crate) fn batch_failed(&mut self, error: &Error) {
         self.needs_epoch = true;
         let _ = self.failed(error);
     }
 
-    /// Why nothing of the transaction can be sent any more.
+    /// The error if nothing of the transaction can be sent any more.
     pub(crate) fn failure(&self) -> Option<Error> {
         match &self.state {
             State::Failed(error) => Some(has_failed(error)),
@@ -239,16 +239,16 @@ impl Transactions {
         }
     }
 
-    /// What came of asking the coordinator to end the transaction; with version 2 of the protocol also the next name.
+    /// Takes the coordinator's answer to the end of the transaction; with version 2 of the protocol also the next epoch.
     ///
     /// # Errors
-    /// It has not ended as far as is known.
+    /// The error, if the transaction has not ended as far as is known.
     pub(crate) fn end_answered(&mut self, answer: Result<Option<Name>, Error>) -> Result<(), Error> {
         let is_unheard_of =
             |error: &Error| matches!(error, Error::Broker { code: ErrorCode::INVALID_TXN_STATE, .. });
         match answer {
             Ok(next) => self.name = next.or(self.name),
-            // What may have begun it was refused or never arrived.
+            // The request that may have begun it was refused or never arrived.
             Err(error) if self.begun == Begun::Maybe && is_unheard_of(&error) => {}
             Err(error) => return Err(self.end_failed(&error)),
         }
@@ -256,17 +256,17 @@ impl Transactions {
         Ok(())
     }
 
-    /// The coordinator has refused to end the transaction, cannot be asked, or lacks what is needed to go on after it. What
-    /// may succeed later is left to the caller. What to tell it, as [`Transactions::failed`].
+    /// Handles a failure to end the transaction: the coordinator refuses, cannot be asked, or lacks a feature for the next
+    /// transaction. After an error that may pass, the caller tries again. Returns the caller's error, as [`Transactions::failed`].
     pub(crate) fn end_failed(&mut self, error: &Error) -> Error {
         match (error.class(), error) {
-            // Who aborts already can do nothing else.
+            // A call that aborts already can do nothing else.
             (ErrorClass::Abortable, _) if !matches!(self.state, State::Ending { commit: false }) => {
                 self.is_asked = false;
                 return self.failed(error);
             }
             (ErrorClass::Retriable, _) => {}
-            // It would answer alike again.
+            // Another request would be answered alike.
             (ErrorClass::Fatal, _) | (_, Error::Broker { .. } | Error::Unsupported { .. }) => {
                 self.state = State::Fatal(has_failed_for_good(error));
             }
@@ -275,13 +275,13 @@ impl Transactions {
         self.failure().unwrap_or_else(|| error.clone())
     }
 
-    /// Something of the transaction has failed for good. What to tell who asked for it: what the next call says, so that the
-    /// class of the error is what can be done now.
+    /// Fails the transaction for good. Returns the error for the caller, which is that of the next call, so that its class says
+    /// what can be done now.
     pub(crate) fn failed(&mut self, error: &Error) -> Error {
         match &self.state {
             State::Fatal(_) => {}
             _ if is_fatal(error) => self.state = State::Fatal(error.clone()),
-            // What is being committed already is not undone by what comes late.
+            // A late failure does not undo a commit that has begun.
             State::Ending { commit: true } if self.is_asked => {}
             State::Open | State::Ending { commit: true } => self.state = State::Failed(error.clone()),
             _ => {}
@@ -289,7 +289,7 @@ impl Transactions {
         self.failure().unwrap_or_else(|| error.clone())
     }
 
-    /// Begins to commit: nothing more is written. Called again, it goes on.
+    /// Begins to commit: nothing more is written. Called again, it continues.
     pub(crate) fn begin_commit(&mut self) -> Result<(), Error> {
         match &self.state {
             State::Ending { commit: true } => Ok(()),
@@ -304,7 +304,7 @@ impl Transactions {
         }
     }
 
-    /// Begins to abort. Called again, it goes on.
+    /// Begins to abort. Called again, it continues.
     pub(crate) fn begin_abort(&mut self) -> Result<(), Error> {
         match &self.state {
             State::Ending { commit: true } if self.is_asked => misused(
@@ -320,10 +320,10 @@ impl Transactions {
         }
     }
 
-    /// All batches have come back: what to ask the coordinator for next.
+    /// The next request to the coordinator, after all batches have come back.
     ///
     /// # Errors
-    /// What was to be committed has failed meanwhile, or another call has aborted it.
+    /// A failure of the transaction that was to be committed, or the error that another call has aborted it.
     pub(crate) fn end(&mut self, commit: bool) -> Result<End, Error> {
         if let Some(error) = self.failure() {
             return Err(error);
@@ -341,7 +341,7 @@ impl Transactions {
         Ok(if self.is_asked { End::Ask(name) } else { End::Nothing })
     }
 
-    /// The transaction has ended; the producer may have another name from now on.
+    /// Ends the transaction; the producer may have another id or epoch from now on.
     pub(crate) fn ended(&mut self, name: Option<Name>) -> Result<(), Error> {
         self.name = name.or(self.name);
         self.term += 1;
@@ -354,8 +354,8 @@ impl Transactions {
     }
 }
 
-/// What only a new producer can repair. A stale epoch may be this producer's own, after a time-out of its transaction: the
-/// coordinator tells when the transaction is aborted. That a member of a group was fenced is not about the producer.
+/// Returns true for errors that only a new producer can repair. A stale epoch may be this producer's own, after a time-out of its
+/// transaction: the coordinator says so when the transaction is aborted. A fenced member of a group is no error of the producer.
 fn is_fatal(error: &Error) -> bool {
     let is_mendable = [ErrorCode::INVALID_PRODUCER_EPOCH, ErrorCode::FENCED_INSTANCE_ID];
     error.class() == ErrorClass::Fatal && error.code().is_none_or(|code| !is_mendable.contains(&code))
@@ -372,7 +372,7 @@ fn has_failed_for_good(error: &Error) -> Error {
     }
 }
 
-/// What the failure of a record means to the one who has sent it in a transaction, which it fails.
+/// The error of a record that was sent in a transaction, which it fails.
 pub(crate) fn of_record(error: &Error) -> Error {
     if is_fatal(error) { error.clone() } else { has_failed(error) }
 }

@@ -11,8 +11,8 @@ use crate::producer::coordinator::Coordinator;
 use crate::topic_partition::TopicPartition;
 
 impl Producer {
-    /// Gives the producer its name for transactions. What an earlier producer of the same transactional id has left open
-    /// is aborted, and that producer can write no more (it is fenced). Once, before the first transaction.
+    /// Gets the producer id for transactions. Open transactions of an earlier producer of the same transactional id are aborted,
+    /// and that producer can write no more (it is fenced). It is called once, before the first transaction.
     ///
     /// ```no_run
     /// use mainstem_client::{ClientConfig, ErrorClass, Producer, ProducerConfig, Record};
@@ -44,22 +44,22 @@ impl Producer {
         })
     }
 
-    /// Begins a transaction: all that is sent from now on is seen together or not at all, by those who read what is
-    /// committed ([`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted)).
+    /// Begins a transaction. Consumers of committed records ([`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted)) see
+    /// all records that are sent from now on together, or none.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is not the time for it, or why the producer can go on no more.
+    /// [`Error::Invalid`] if no transaction can begin now, or why the producer cannot continue.
     pub fn begin_transaction(&self) -> Result<(), Error> {
         self.owner.shared.transactions(Transactions::begin)
     }
 
-    /// Commits where to go on reading, for the group that the records came from, together with the transaction. The
-    /// group's own commits have to be off (`auto_commit: None`).
+    /// Commits offsets of the group that the records came from, together with the transaction. The group's own commits have to
+    /// be off (`auto_commit: None`).
     ///
     /// # Errors
     /// [`Error::TransactionFailed`] says why the group or the coordinator of the transaction refuses, or that the time is
-    /// over: the transaction has to be aborted. [`Error::Invalid`] outside of a transaction, or why the producer can go on
-    /// no more.
+    /// over: the transaction has to be aborted. [`Error::Invalid`] outside of a transaction, or why the producer cannot
+    /// continue.
     pub async fn send_offsets(
         &self,
         offsets: &BTreeMap<TopicPartition, i64>,
@@ -92,30 +92,30 @@ impl Producer {
         sent.await.map_err(|error: Error| shared.note(&error))
     }
 
-    /// Sends what waits, and commits the transaction. When this future is dropped, or the time is over, whether it is
-    /// committed is not known: call it again. It can be aborted only as long as its coordinator was not asked to commit it.
+    /// Sends waiting records, and commits the transaction. When this future is dropped, or the time is over, the outcome is not
+    /// known: call it again. The transaction can be aborted only as long as its coordinator was not asked to commit it.
     ///
     /// # Errors
-    /// [`Error::TransactionFailed`] if something of it was not written: abort it. [`Error::TimedOut`] after
+    /// [`Error::TransactionFailed`] if a part of it was not written: abort it. [`Error::TimedOut`] after
     /// [`ProducerConfig::max_block`](crate::ProducerConfig::max_block); [`Error::Closed`] if another clone closes the
     /// producer; or why the cluster refuses.
     pub async fn commit_transaction(&self) -> Result<(), Error> {
         let shared = &self.owner.shared;
         let term = shared.transactions(|one| one.begin_commit().map(|()| one.term()))?;
         self.flush().await;
-        // Who closes the producer aborts what the coordinator was not asked to commit.
+        // A call that closes the producer aborts a transaction that its coordinator was not asked to commit.
         shared.check_taking()?;
         self.end_transaction(term, true).await
     }
 
-    /// Aborts the transaction: what was not sent yet fails, and what was written is never seen by those who read what is
-    /// committed. When this future is dropped, or the time is over, call it again.
+    /// Aborts the transaction. Records that were not sent yet fail; consumers of committed records never see those that were
+    /// written. When this future is dropped, or the time is over, call it again.
     ///
     /// # Errors
     /// [`Error::TimedOut`] after [`ProducerConfig::max_block`](crate::ProducerConfig::max_block); [`Error::Invalid`] if
     /// it may be committed already, by a call of [`Producer::commit_transaction`] whose outcome is not known;
-    /// [`Error::Closed`] if another clone closes the producer; or why the cluster refuses, after which the producer is of no
-    /// use any more.
+    /// [`Error::Closed`] if another clone closes the producer; or why the cluster refuses, after which the producer cannot be
+    /// used any more.
     pub async fn abort_transaction(&self) -> Result<(), Error> {
         let shared = &self.owner.shared;
         let term = shared.transactions(|one| one.begin_abort().map(|()| one.term()))?;
@@ -137,8 +137,8 @@ impl Producer {
         }
     }
 
-    /// Does what is left to do, so that it can be called again after any of it. One call does so at a time: the answer to a
-    /// second one would be taken for that about the next transaction.
+    /// Takes the remaining steps, so that it can be called again after any of them. One call runs at a time: a second one would
+    /// take the answer for one about the next transaction.
     async fn end_transaction(&self, term: u64, commit: bool) -> Result<(), Error> {
         let shared = &self.owner.shared;
         let coordinator = shared.coordinator()?;
@@ -147,7 +147,7 @@ impl Producer {
             return ended;
         }
         loop {
-            // Records that were abandoned then are not to be left out without a word.
+            // The error of records that were abandoned then must not be lost.
             if !shared.transactions(|one| Ok(one.is_ended()))? {
                 shared.check_alive()?;
             }
@@ -170,7 +170,7 @@ impl Producer {
 }
 
 impl State {
-    /// Whether there is still a sender.
+    /// Checks that the sender has not ended.
     fn check_alive(&self) -> Result<(), Error> {
         match self.has_ended {
             true => Err(self.refusal.clone().unwrap_or(Error::Closed)),
@@ -178,8 +178,8 @@ impl State {
         }
     }
 
-    /// Lets the transaction know of batches that were given up, and those that wait know of a transaction that can only be
-    /// aborted. The bytes of memory that are free now.
+    /// Reports failed batches to the transaction, and fails waiting batches of a transaction that can only be aborted. Returns the
+    /// bytes of memory that are free now.
     #[must_use]
     pub(super) fn note_failures(&mut self) -> usize {
         let failure = self.queues.take_failure();
@@ -192,7 +192,7 @@ impl State {
 }
 
 impl Shared {
-    /// Whether a record may be written now.
+    /// Checks that a record may be written now.
     pub(super) fn check_open(&self) -> Result<(), Error> {
         match &self.config.transactional_id {
             Some(_) => self.transactions(|one| one.check_open()),
@@ -200,7 +200,7 @@ impl Shared {
         }
     }
 
-    /// Does something with the state of the transactions.
+    /// Calls a function with the state of the transactions.
     fn transactions<T>(
         &self,
         change: impl FnOnce(&mut Transactions) -> Result<T, Error>,
@@ -214,7 +214,7 @@ impl Shared {
         self.state.lock().check_alive()
     }
 
-    /// Whether records are still taken.
+    /// Checks that records are still taken.
     fn check_taking(&self) -> Result<(), Error> {
         self.state.lock().refusal.clone().map_or(Ok(()), Err)
     }
@@ -230,22 +230,22 @@ impl Shared {
         })
     }
 
-    /// A call of a transaction has failed. What to tell the caller.
+    /// Notes that a call of a transaction has failed. Returns the error for the caller.
     fn note(&self, error: &Error) -> Error {
-        // There is a state; it was asked.
-        let told = self.transactions(|one| Ok(one.failed(error)));
+        // There is a state, since it was asked before.
+        let failure = self.transactions(|one| Ok(one.failed(error)));
         self.work.notify_one();
-        told.unwrap_or_else(|needless| needless)
+        failure.unwrap_or_else(|needless| needless)
     }
 
-    /// The end of a transaction has failed. What to tell the caller.
+    /// Notes that the end of a transaction has failed. Returns the error for the caller.
     fn note_end(&self, error: &Error) -> Error {
-        let told = self.transactions(|one| Ok(one.end_failed(error)));
+        let failure = self.transactions(|one| Ok(one.end_failed(error)));
         self.work.notify_one();
-        told.unwrap_or_else(|needless| needless)
+        failure.unwrap_or_else(|needless| needless)
     }
 
-    /// Fails what waits of the transaction of a term, and waits for what is under way, so that nothing of it comes after its
+    /// Fails waiting batches of the transaction of a term, and waits for those under way, so that none of them is written after its
     /// end.
     async fn discard(&self, term: u64) -> Result<(), Error> {
         loop {
@@ -256,13 +256,13 @@ impl Shared {
             {
                 let mut state = self.state.lock();
                 if state.transactions.as_ref().is_none_or(|one| one.term() != term) {
-                    // Another call has ended it; what waits is the next one's.
+                    // Another call has ended it; waiting batches are those of the next one.
                     return Ok(());
                 }
                 self.memory.add_permits(state.queues.discard(&Error::Aborted));
-                // A partition that is added behind the end would begin another transaction.
+                // A partition that is added after the end would begin another transaction.
                 let is_adding = state.transactions.as_ref().is_some_and(Transactions::is_adding);
-                // What was under way then may still arrive.
+                // A request that was under way then may still arrive.
                 state.check_alive()?;
                 if state.queues.is_idle() && !is_adding {
                     return Ok(());
@@ -272,7 +272,7 @@ impl Shared {
         }
     }
 
-    /// Tells the coordinator of partitions that it has to hear of before something is sent there.
+    /// Asks the coordinator to add partitions, which it has to do before batches are sent there.
     pub(super) fn add_partitions(
         self: &Arc<Self>,
         transactions: &mut Transactions,

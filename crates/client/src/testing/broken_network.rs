@@ -18,8 +18,8 @@ pub(crate) struct BrokenNetwork {
 }
 
 impl BrokenNetwork {
-    /// Each connection is cut after so many bytes of answers, in the midst of what is under way; from the connection
-    /// number `whole_from` on none is.
+    /// Cuts each connection after so many bytes of answers, in the midst of what is under way; from the connection number
+    /// `whole_from` on it cuts none.
     pub(crate) fn start(world: World, after_bytes: u64, whole_from: usize) -> BrokenNetwork {
         let (world, listener, to) = match &world.broker {
             Broker::Kafka(kafka) => {
@@ -40,7 +40,7 @@ impl BrokenNetwork {
         BrokenNetwork { world, address, proxy: tokio::spawn(pass_on(listener, to, after_bytes, whole_from)) }
     }
 
-    /// How to connect, without long waits between attempts.
+    /// The configuration of clients, without long waits between attempts.
     pub(crate) fn client(&self) -> ClientConfig {
         ClientConfig {
             retry_backoff: Duration::from_millis(1),

@@ -21,11 +21,11 @@ use super::secured::SecuredListeners;
 use super::{SETTINGS, World};
 use crate::{Admin, ClientConfig, Compression};
 
-/// How many tests may reach the broker through a proxy.
+/// The number of tests that may reach the broker through a proxy.
 const PROXIED: usize = 4;
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// The JVM. It ends with its input, which is ours, whatever becomes of this process.
+/// The JVM. It ends with its input, which this process holds, however this process ends.
 pub(crate) struct KafkaPeer {
     pub(crate) release: &'static Release,
     process: Mutex<Child>,
@@ -38,12 +38,12 @@ pub(crate) struct KafkaPeer {
 
 struct KafkaBroker {
     address: String,
-    /// Of a release that is tested with them.
+    /// Listeners with TLS and SASL, of a release that is tested with them.
     secured: Option<Arc<SecuredListeners>>,
 }
 
 impl KafkaPeer {
-    /// The JVM with a release, if one can run. `test`: the name of who needs it.
+    /// The JVM with a release, if one can run. `test`: the name of the test that needs it.
     fn get(release: &'static Release, test: &str) -> Option<&'static KafkaPeer> {
         match release.peer() {
             Ok(peer) => Some(peer),
@@ -62,7 +62,7 @@ impl KafkaPeer {
         Some(peer)
     }
 
-    /// Where clients find its broker.
+    /// The address at which clients find its broker.
     pub(crate) fn address(&self) -> &str {
         &self.broker.get().expect("it was started").address
     }
@@ -78,19 +78,19 @@ impl KafkaPeer {
         self.proxied.lock().pop().expect("PROXIED is the number of tests that want one")
     }
 
-    /// Starts the JVM; why not, where it cannot run.
+    /// Starts the JVM; the error is the reason if it cannot run.
     pub(super) fn start(release: &'static Release) -> Result<KafkaPeer, String> {
         let jars = KafkaJars::find(release.version)?;
         let (classes, main) = jars.compiled(&workspace().join("tests/native-client/KafkaPeer.java"));
         let name = format!("mainstem-client-kafka-{}-{}", release.version, std::process::id());
         let directory = std::env::temp_dir().join(name);
-        // What a killed process with the same id left there is not in use.
+        // Files that a killed process with the same id has left are not in use.
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).unwrap();
         let log = std::fs::File::create(directory.join("stderr.log")).unwrap();
         let mut child = jars
             .java_with(512, &[&classes])
-            // What old releases free the memory of mapped files with.
+            // Old releases need it to unmap files.
             .args(["--add-exports", "java.base/sun.nio.ch=ALL-UNNAMED", &main])
             .arg(&directory)
             .stdin(Stdio::piped())
@@ -100,8 +100,8 @@ impl KafkaPeer {
             .map_err(|error| format!("no JDK: java: {error}"))?;
         let members = Arc::<Mutex<HashMap<_, _>>>::default();
         let (commands, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let heard = members.clone();
-        std::thread::spawn(move || hear(output, &heard));
+        let shared = members.clone();
+        std::thread::spawn(move || pass_on(output, &shared));
         Ok(KafkaPeer {
             release,
             process: Mutex::new(child),
@@ -115,8 +115,8 @@ impl KafkaPeer {
 
     fn tell(&self, words: &[&str]) {
         let mut commands = self.commands.lock();
-        let told = writeln!(commands, "{}", words.join("\t")).and_then(|()| commands.flush());
-        told.unwrap_or_else(|error| panic!("the JVM is gone ({error}):\n{}", self.log()));
+        let sent = writeln!(commands, "{}", words.join("\t")).and_then(|()| commands.flush());
+        sent.unwrap_or_else(|error| panic!("the JVM is gone ({error}):\n{}", self.log()));
     }
 
     fn log(&self) -> String {
@@ -203,32 +203,32 @@ impl KafkaPeer {
     }
 }
 
-/// A member of a group by Kafka's own consumer, which commits what it has read when it gives a partition away.
+/// A member of a group by Kafka's own consumer, which commits its position when a partition is revoked.
 pub(crate) struct JavaMember {
     peer: &'static KafkaPeer,
     name: String,
-    hears: mpsc::UnboundedReceiver<Vec<String>>,
-    /// How many partitions it has.
+    reports: mpsc::UnboundedReceiver<Vec<String>>,
+    /// The number of its partitions.
     pub(crate) assigned: usize,
-    /// What it has read and no test has taken yet.
+    /// Records that it has read and no test has taken yet.
     read: Vec<Vec<String>>,
     is_closed: bool,
 }
 
 impl JavaMember {
-    /// Lets one join the group of `world`, to read its topic; none where no JVM can run. `protocol`: classic or consumer.
+    /// Lets a member join the group of `world`, to read its topic; none if no JVM can run. `protocol`: classic or consumer.
     pub(crate) fn join(world: &World, protocol: &str) -> Option<JavaMember> {
         let peer = KafkaPeer::get(world.kafka_release().unwrap_or(&NEWEST), "a member of Java's client")?;
         let name = format!("java-{}", world.group);
-        let (sender, hears) = mpsc::unbounded_channel();
+        let (sender, reports) = mpsc::unbounded_channel();
         peer.members.lock().insert(name.clone(), sender);
         peer.tell(&["member", &name, world.address(), &world.group, protocol, &world.topic]);
-        Some(JavaMember { peer, name, hears, assigned: 0, read: Vec::new(), is_closed: false })
+        Some(JavaMember { peer, name, reports, assigned: 0, read: Vec::new(), is_closed: false })
     }
 
-    /// Takes in what it has told so far; what it has read: value and key of each record, and its headers as NAME=VALUE.
+    /// Takes its reports. Returns the records that it has read: value and key of each, and its headers as NAME=VALUE.
     pub(crate) fn take_read(&mut self) -> Vec<Vec<String>> {
-        while let Ok(words) = self.hears.try_recv() {
+        while let Ok(words) = self.reports.try_recv() {
             match (words[0].as_str(), words.get(2)) {
                 ("read", Some(_)) => self.read.push(words[2..].to_vec()),
                 ("assigned", Some(count)) => self.assigned = count.parse().unwrap(),
@@ -244,30 +244,30 @@ impl JavaMember {
         self.peer.tell(&["close", &self.name]);
     }
 
-    /// Whether it has left.
+    /// Returns true if it has left.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 }
 
-/// Has Java's producer write a record of each key to the topic of `world`, where the key has it, as `value of KEY` with the
-/// codec's name in a header; false where no JVM can run.
+/// Lets Java's producer write a record of each key to the topic of `world`, as `value of KEY` with the codec's name in a
+/// header, if the broker takes the key. Returns false if no JVM can run.
 pub(crate) async fn java_writes(world: &World, codec: Compression, keys: &[String]) -> bool {
     let release = world.kafka_release().unwrap_or(&NEWEST);
     let Some(peer) = KafkaPeer::get(release, "records of Java's client") else { return false };
     let name = format!("writer-{}-{}", world.topic, codec.name());
-    let (sender, mut hears) = mpsc::unbounded_channel();
+    let (sender, mut reports) = mpsc::unbounded_channel();
     peer.members.lock().insert(name.clone(), sender);
     let mut words = vec!["write", &name, world.address(), &world.topic, codec.name()];
     words.extend(keys.iter().map(String::as_str));
     peer.tell(&words);
-    let told = tokio::time::timeout(START_LIMIT, hears.recv()).await.expect("Java's producer writes");
-    assert_eq!(told.expect("the JVM goes on")[0], "written");
+    let report = tokio::time::timeout(START_LIMIT, reports.recv()).await.expect("Java's producer writes");
+    assert_eq!(report.expect("the JVM runs")[0], "written");
     true
 }
 
-/// Passes on what the JVM tells of its members.
-fn hear(output: ChildStdout, members: &Mutex<HashMap<String, mpsc::UnboundedSender<Vec<String>>>>) {
+/// Passes the reports of the JVM on to its members.
+fn pass_on(output: ChildStdout, members: &Mutex<HashMap<String, mpsc::UnboundedSender<Vec<String>>>>) {
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         let words: Vec<String> = line.split('\t').map(str::to_owned).collect();
         if let Some(member) = words.get(1).and_then(|name| members.lock().get(name).cloned()) {
@@ -281,7 +281,7 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Whether a broker answers there, and knows of a cluster. A broker with ZooKeeper answers before it does.
+/// Returns true if a broker answers there, and knows of a cluster. A broker with ZooKeeper answers before it does.
 fn has_nodes(address: &str) -> bool {
     let client =
         ClientConfig { operation_timeout: Duration::from_secs(1), ..ClientConfig::new(address).unwrap() };

@@ -1,4 +1,4 @@
-//! Something that listens and is no broker: it says to whatever it is asked what a web server would.
+//! A listener that is no broker: it answers every request as a web server would.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,7 +30,7 @@ impl Drop for NoBroker {
     }
 }
 
-/// Until the client has gone: its last bytes would not arrive if this end was closed first.
+/// Answers until the client has gone: its last bytes would not arrive if this end was closed first.
 async fn refuse(mut socket: TcpStream) {
     let mut asked = [0; 1024];
     while socket.read(&mut asked).await.is_ok_and(|count| count > 0) {

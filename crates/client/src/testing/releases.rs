@@ -1,4 +1,4 @@
-//! The releases of Apache Kafka that tests run against, and which tests need what not every release has.
+//! The releases of Apache Kafka that tests run against, and the tests that need a feature which some of them lack.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -16,16 +16,16 @@ pub(crate) struct Release {
     peer: OnceLock<Result<KafkaPeer, String>>,
 }
 
-/// The one that most is compared with.
+/// The release that most tests compare with.
 pub(crate) static NEWEST: Release = Release::new("4.3.0", (4, 3));
 
 /// The last one before 4.0.
 pub(crate) static BEFORE_4: Release = Release::new("3.9.2", (3, 9));
 
-/// The oldest one whose brokers keep records in the format that there is now (KIP-98).
+/// The oldest one whose brokers keep records in today's format (KIP-98).
 pub(crate) static OLDEST: Release = Release::new("0.11.0.3", (0, 11)).with_zookeeper();
 
-/// What tests need that not every release has.
+/// A feature that tests need and that some releases lack.
 struct Need {
     /// In the names of the tests.
     tests: &'static str,
@@ -107,18 +107,18 @@ impl Release {
         self
     }
 
-    /// Whether it is this release or a later one.
+    /// Returns true if it is this release or a later one.
     pub(crate) fn is_at_least(&self, major: u32, minor: u32) -> bool {
         self.number >= (major, minor)
     }
 
-    /// Its JVM, which all tests of the process share; why not, where it cannot run.
+    /// Its JVM, which all tests of the process share; the error is the reason if it cannot run.
     pub(crate) fn peer(&'static self) -> &'static Result<KafkaPeer, String> {
         self.peer.get_or_init(|| KafkaPeer::start(self))
     }
 
-    /// Whether a test is to run against it; if not, why. The test's name has its module's and that of the release
-    /// before it.
+    /// Returns true if a test is to run against it; otherwise reports why not. The test's name has its module's and that of the
+    /// release before it.
     pub(crate) fn takes(&self, test: &str) -> bool {
         let (module, name) = test.rsplit_once("::").expect("it is in a module");
         let name = format!("{}::{name}", module.rsplit_once("::").expect("it is in a crate").0);
@@ -130,7 +130,7 @@ impl Release {
     }
 }
 
-/// Tells why a test does not run. Not by `eprintln`, which is shown only if a test fails.
+/// Reports why a test does not run. Not by `eprintln`, which is shown only if a test fails.
 pub(super) fn skipped(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
 }
@@ -139,7 +139,7 @@ pub(super) fn skipped(test: &str, why: &str) {
 mod tests {
     use super::*;
 
-    /// A name that no test has keeps nothing from running.
+    /// A name that no test has would let every test run.
     #[test]
     fn the_names_of_the_tables_are_those_of_tests() {
         let sources = sources(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));

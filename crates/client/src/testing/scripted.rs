@@ -1,7 +1,7 @@
-//! A broker of one node that answers as a test says, for what a real one does too seldom to be waited for.
+//! A broker of one node that answers as a test says, for cases that a real broker has too seldom.
 //!
-//! It names itself for everything, has one topic, `t`, and serves every version; what a test does not answer gets no
-//! answer.
+//! It names itself for everything, has one topic, `t`, and serves every version. A request that the test does not answer
+//! gets no answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +25,12 @@ use crate::config::ClientConfig;
 
 /// The most bytes of a request.
 const REQUEST_BYTES_MAX: usize = 16 << 20;
-/// What the kernel keeps for a connection that is not read, at least.
+/// The least number of bytes that the kernel buffers for a connection that is not read.
 const RECEIVE_BUFFER: u32 = 4096;
 
 /// A request that the test is to answer.
 pub(crate) type Asked<'a> = OpenRequest<'a>;
-/// The frame of the answer; none: there is no answer.
+/// The frame of the answer; none for no answer.
 pub(crate) type Answered = Option<Vec<u8>>;
 type Script = Arc<Mutex<dyn FnMut(&mut Asked<'_>) -> Answered + Send>>;
 
@@ -50,7 +50,7 @@ pub(crate) struct ScriptedBroker {
 }
 
 impl ScriptedBroker {
-    /// With so many partitions of its topic.
+    /// A broker with so many partitions of its topic.
     pub(crate) fn start(
         partitions: i32,
         script: impl FnMut(&mut Asked<'_>) -> Answered + Send + 'static,
@@ -70,12 +70,12 @@ impl ScriptedBroker {
         ScriptedBroker { address: address.to_string(), reads, task: tokio::spawn(serve(listener, node)) }
     }
 
-    /// Takes no more bytes from its sockets, or goes on.
+    /// Stops reading from its sockets, or continues.
     pub(crate) fn set_reading(&self, is_reading: bool) {
         self.reads.send_replace(is_reading);
     }
 
-    /// How to connect, without long waits between attempts.
+    /// The configuration of clients, without long waits between attempts.
     pub(crate) fn client(&self) -> ClientConfig {
         ClientConfig {
             retry_backoff: Duration::from_millis(1),
@@ -107,7 +107,7 @@ async fn serve(listener: TcpListener, node: Node) {
 }
 
 impl Node {
-    /// Until the client or the test has gone.
+    /// Serves until the client or the test has gone.
     async fn serve(mut self, mut socket: TcpStream) {
         let mut buffer = BytesMut::new();
         loop {
@@ -120,7 +120,7 @@ impl Node {
             if self.is_reading.wait_for(|reads| *reads).await.is_err() || socket.readable().await.is_err() {
                 return;
             }
-            // What is there stays there if the test has said so meanwhile.
+            // Bytes that have arrived stay unread if the test has stopped reading meanwhile.
             let is_over =
                 *self.is_reading.borrow() && socket.try_read_buf(&mut buffer).is_ok_and(|count| count == 0);
             if is_over {

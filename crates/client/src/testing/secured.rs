@@ -17,27 +17,27 @@ use super::kafka::KafkaPeer;
 use super::{Broker, Release, World};
 use crate::{Admin, ClientConfig, Sasl, ScramMechanism, Tls};
 
-/// What the listeners are called, and how clients speak to them.
+/// The names of the listeners, and their protocols.
 const LISTENERS: [(&str, &str); 5] =
     [(TLS, "SSL"), (MUTUAL, "SSL"), (ELSEWHERE, "SSL"), (LOGIN, "SASL_SSL"), (SESSIONS, "SASL_SSL")];
-/// Shows a certificate of this host.
+/// The listener with a certificate of this host.
 pub(crate) const TLS: &str = "TLS";
-/// Asks for one, too.
+/// The listener that asks for a client certificate, too.
 pub(crate) const MUTUAL: &str = "MUTUAL";
-/// Shows a certificate of another host.
+/// The listener with a certificate of another host.
 pub(crate) const ELSEWHERE: &str = "ELSEWHERE";
-/// Asks for a password.
+/// The listener that asks for a password.
 pub(crate) const LOGIN: &str = "LOGIN";
-/// Ends sessions after [`SESSION`]. Clients reach it through the proxy of one test.
+/// The listener that ends sessions after [`SESSION`]. Clients reach it through the proxy of one test.
 pub(crate) const SESSIONS: &str = "SESSIONS";
-/// How long a session lasts that is not renewed.
+/// The length of a session that is not renewed.
 pub(crate) const SESSION: Duration = Duration::from_secs(5);
-/// The user that there is, and the password.
+/// The user, and the password.
 pub(crate) const USER: (&str, &str) = ("alice", "secret");
 const MECHANISMS: [&str; 3] = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
 const USERS_LIMIT: Duration = Duration::from_secs(60);
 
-/// Issues certificates.
+/// An issuer of certificates.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
@@ -63,7 +63,7 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
-    /// Believes brokers whose certificates it has issued.
+    /// Trusts brokers whose certificates it has issued.
     pub(crate) fn tls(&self) -> Tls {
         Tls::trusting(&self.certificate).unwrap()
     }
@@ -81,7 +81,7 @@ pub(crate) struct SecuredListeners {
     directory: PathBuf,
     ports: [u16; LISTENERS.len()],
     proxy_port: u16,
-    /// At the address that [`SESSIONS`] advertises, until a test takes it.
+    /// A socket at the address that [`SESSIONS`] advertises, until a test takes it.
     proxy: Mutex<Option<StdListener>>,
 }
 
@@ -179,8 +179,8 @@ impl SecuredListeners {
         std::thread::scope(|scope| scope.spawn(run).join().unwrap());
     }
 
-    /// How to connect to a listener whose certificate is believed. Far from its end everything that is refused is refused
-    /// at once.
+    /// The configuration for a listener with a certificate that is trusted. A connection that will be refused is refused long
+    /// before its time limit.
     pub(crate) fn client(&self, listener: &str) -> ClientConfig {
         let address = format!("127.0.0.1:{}", self.port(listener));
         let config = ClientConfig { operation_timeout: USERS_LIMIT, ..ClientConfig::new(&address).unwrap() };
@@ -220,14 +220,14 @@ fn jaas(mechanism: &str) -> String {
 
 /// The connections to one listener.
 pub(crate) struct CountedConnections {
-    /// How to connect.
+    /// The configuration of clients.
     pub(crate) client: ClientConfig,
     count: Arc<AtomicUsize>,
     proxy: JoinHandle<()>,
 }
 
 impl CountedConnections {
-    /// How many there were.
+    /// The number of connections so far.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -256,7 +256,7 @@ impl std::ops::Deref for SecuredWorld {
 }
 
 impl SecuredWorld {
-    /// With a broker of its own in this process.
+    /// A world with a broker of its own in this process.
     pub(crate) fn mainstem() -> SecuredWorld {
         let directory = tempfile::tempdir().unwrap();
         let listeners = SecuredListeners::new(directory.path());
@@ -278,8 +278,8 @@ impl SecuredWorld {
         SecuredWorld { world, listeners: Arc::new(listeners), _directory: Some(directory) }
     }
 
-    /// With Apache Kafka's broker of a release, which all tests of this process share; none where it cannot run, which is
-    /// said.
+    /// A world with Apache Kafka's broker of a release, which all tests of this process share. None, with a message, if it cannot
+    /// run.
     pub(crate) fn kafka(release: &'static Release, test: &str) -> Option<SecuredWorld> {
         let kafka = KafkaPeer::broker(release, test)?;
         let listeners = kafka.secured().clone();

@@ -11,6 +11,6 @@ async fn what_was_written_is_there_after_a_restart() -> Result<(), Error> {
     producer.send(Record::new("orders", "one")).await?.await?;
     broker.start_again();
     let delivery = producer.send(Record::new("orders", "two")).await?;
-    assert_eq!(delivery.await?.offset, Some(1), "the same producer goes on behind what is kept");
+    assert_eq!(delivery.await?.offset, Some(1), "the same producer continues after the kept records");
     Ok(())
 }

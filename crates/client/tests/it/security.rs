@@ -1,4 +1,4 @@
-//! What is not the same on every broker, or concerns the whole process: see `src/secured_brokers.rs` for the rest.
+//! Tests that differ between brokers, or concern the whole process: see `src/secured_brokers.rs` for the rest.
 #![allow(clippy::print_stdout, reason = "a process of its own says how it went")]
 
 use std::process::Command;
@@ -45,7 +45,7 @@ impl Authority {
     }
 }
 
-/// Told apart from a broker that is away: nothing is gained by another attempt.
+/// It differs from the error of a broker that cannot be reached: another attempt would not help.
 #[tokio::test]
 async fn a_listener_without_tls_is_reported_at_once() {
     let authority = Authority::new("ours");
@@ -65,7 +65,7 @@ async fn a_broker_is_believed_by_the_authorities_of_the_system() {
     if let Ok(address) = std::env::var(ADDRESS) {
         return connect_by_the_system(&address).await;
     }
-    let (authority, strangers) = (Authority::new("ours"), Authority::new("theirs"));
+    let (authority, untrusted) = (Authority::new("ours"), Authority::new("theirs"));
     let broker = authority.broker();
     let connect = |system: &Authority| {
         let mut process = Command::new(std::env::current_exe().unwrap());
@@ -78,7 +78,7 @@ async fn a_broker_is_believed_by_the_authorities_of_the_system() {
         process.env(ADDRESS, broker.address()).output().unwrap()
     };
     let (believed, refused) = std::thread::scope(|scope| {
-        let (ours, theirs) = (scope.spawn(|| connect(&authority)), scope.spawn(|| connect(&strangers)));
+        let (ours, theirs) = (scope.spawn(|| connect(&authority)), scope.spawn(|| connect(&untrusted)));
         (ours.join().unwrap(), theirs.join().unwrap())
     });
     let said = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
@@ -86,7 +86,7 @@ async fn a_broker_is_believed_by_the_authorities_of_the_system() {
     assert!(said(&refused).contains("is not in the trust store"), "{refused:?}");
 }
 
-/// What the test above starts; what comes of it is printed.
+/// The test above starts this in a process of its own, which prints the outcome.
 async fn connect_by_the_system(address: &str) {
     let config = ClientConfig::new(address).unwrap().tls(Tls::system().unwrap());
     match Admin::connect(config).await {

@@ -138,7 +138,7 @@ impl Typed<'_> {
         }
     }
 
-    /// The value of a key of an internal topic. One that was not set is Kafka's, or the number of nodes if that is smaller.
+    /// The value of a key of an internal topic. If it was not set, it is Kafka's, or the number of nodes if that is smaller.
     pub(super) fn replicas(&self, name: &str, kafkas: i16, quorum: Option<&Quorum>) -> i16 {
         let nodes = quorum.filter(|_| self.0.lookup(name).is_none()).map(|quorum| quorum.voters.len());
         nodes.map_or_else(
@@ -147,7 +147,7 @@ impl Typed<'_> {
         )
     }
 
-    /// The first listener whose clients need not prove who they are, where `mainstem.require.authentication` forbids that.
+    /// The first listener whose clients need not authenticate, if `mainstem.require.authentication` forbids that.
     pub(super) fn open_listener(&self, open: &[Endpoint], tls: &[Option<TlsListener>]) -> Option<Problem> {
         if !self.boolean("mainstem.require.authentication") {
             return None;
@@ -415,7 +415,7 @@ impl Typed<'_> {
         problems
     }
 
-    /// KIP-1066: only what there is can be closed to new partitions.
+    /// KIP-1066: only an existing directory can be closed to new partitions.
     pub(super) fn cordon_conflict(&self) -> Option<String> {
         let (cordoned, dirs) = (self.list("cordoned.log.dirs"), self.list("log.dirs"));
         if cordoned.iter().any(|dir| dir == ALL_LOG_DIRS) {

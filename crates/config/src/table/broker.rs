@@ -51,7 +51,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Have other nodes of the cluster lead what this one leads before it stops."),
     broker("controller.listener.names", List).non_empty_list().high()
         .doc("Listeners meant for controllers. The first of them that `listeners` has is opened for the other nodes of \
-             the cluster, and not told to clients. One node does not open it: it talks to itself without a socket."),
+             the cluster, and not advertised to clients. One node does not open it: it talks to itself without a \
+             socket."),
     broker("controller.quorum.voters", List).default("").high()
         .doc("The nodes of the cluster, as `id@host:port` with the port of their controller's listener; the same on \
              each. Empty, or this node alone: one node, which connects to no other."),
@@ -242,15 +243,15 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Do not start with a listener whose clients need not prove who they are: each has SASL, or SSL with \
              `ssl.client.auth=required`."),
     broker("mainstem.scram.decoy.secret", Password).cluster_wide().ours()
-        .doc("What the salts are made from that unknown users of SCRAM are shown, so that they cannot be told from known \
-             ones. The same on every node, and best left alone: the metadata leader draws one and keeps it with the \
-             metadata when it finds none and a listener has SASL."),
+        .doc("The source of the salts that unknown users of SCRAM are shown, so that they look like known ones. The \
+             same on every node, and best left alone: the metadata leader draws one and keeps it with the metadata \
+             when it finds none and a listener has SASL."),
     broker("mainstem.unauthenticated.connections.max", Int).default("1000").at_least(1).ours()
         .doc("Connections of SASL listeners at once that are not authenticated yet, a tenth of them from one address. \
              Beyond it the one that has made no progress for the longest time is closed."),
     broker("mainstem.unauthenticated.nodes", Bool).default("false").ours()
         .doc("Start a node of a cluster whose controllers' listener takes connections from other hosts and asks for no proof. \
-             Whoever reaches it can act as a node."),
+             Any peer that reaches it can act as a node."),
     broker("max.connection.creation.rate", Int).default("2147483647").at_least(0).cluster_wide()
         .doc("Connections that are accepted per second."),
     broker("max.connections", Int).default("2147483647").at_least(0).cluster_wide()
@@ -279,8 +280,8 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Number of this node in its cluster; kept in the data directory."),
     broker("num.network.threads", Int).default("3").at_least(1).high().cluster_wide()
         .doc("Event loops that serve connections and their requests; never more than the machine has \
-             cores. A change may at most double or halve it; connections of a loop that is given up move as they \
-             go on working."),
+             cores. A change may at most double or halve it; connections of a loop that is removed move to another \
+             one and stay open."),
     broker("num.partitions", Int).default("1").at_least(1)
         .doc("Partitions of a topic that is created without saying how many."),
     broker("num.recovery.threads.per.data.dir", Int).default("2").at_least(1).high().cluster_wide()

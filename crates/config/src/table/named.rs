@@ -447,7 +447,7 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Classes that provide security algorithms."),
     broker("server.max.startup.time.ms", Long).default("9223372036854775807").at_least(0).internal()
         .unused(reason::INTERNAL)
-        .doc("Milliseconds after which a start that has not finished is given up."),
+        .doc("Milliseconds after which an unfinished start is aborted."),
     broker("share.coordinator.append.linger.ms", Int).default("-1").at_least(-1).later(reason::SHARE)
         .doc("Milliseconds for which the share coordinator gathers records before it writes them."),
     broker("share.coordinator.cached.buffer.max.bytes", Int).default("1048588").at_least(524288)

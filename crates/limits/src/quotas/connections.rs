@@ -1,4 +1,4 @@
-//! How fast connections may be made: to the broker, to a listener, from an address (KIP-612).
+//! Limits on the rate of new connections: of the broker, of a listener, of an address (KIP-612).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use super::rate::Rate;
 use mainstem_config::Windows;
 use mainstem_peers::Peer;
 
-/// Connections per second, by address; of all others the default.
+/// Connections per second, by address; the default is that of all other addresses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct IpLimits {
     by_address: HashMap<IpAddr, f64>,
@@ -18,7 +18,7 @@ pub struct IpLimits {
 }
 
 impl IpLimits {
-    /// Those among all quotas. `resolve` finds the addresses of a name that is none itself.
+    /// The limits among all quotas. `resolve` finds the addresses of a host name.
     pub fn new<'a>(
         quotas: impl IntoIterator<Item = (&'a QuotaEntity, &'a BTreeMap<String, f64>)>,
         resolve: &dyn Fn(&str) -> Vec<IpAddr>,
@@ -37,7 +37,7 @@ impl IpLimits {
         limits
     }
 
-    /// The limit that an address has, and what it is counted as: itself where it was named, and otherwise with its peer's others.
+    /// The limit of an address, and the name that it is counted under: itself if it was named, otherwise that of its peer.
     fn find(&self, address: IpAddr) -> Option<(f64, String)> {
         let own = self.by_address.get(&address).map(|limit| (*limit, address.to_string()));
         own.or_else(|| self.default.map(|limit| (limit, Peer::of(address).to_string())))
@@ -53,7 +53,7 @@ pub struct ConnectionRates {
     pub listener: u32,
 }
 
-/// What is to be done with a new connection.
+/// The verdict on a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// It is served; the listener accepts the next one after so many milliseconds.
@@ -61,14 +61,14 @@ pub enum Admission {
         /// 0 within the limits.
         pause_ms: u64,
     },
-    /// Its address makes them too fast: it is closed after so many milliseconds, without having been served.
+    /// Its address connects too fast: it is closed after so many milliseconds, without having been served.
     Delayed {
         /// Above 0.
         close_after_ms: u64,
     },
 }
 
-/// How fast connections are made.
+/// The rates of new connections.
 #[derive(Debug)]
 pub struct ConnectionQuota {
     windows: Windows,
@@ -79,7 +79,7 @@ pub struct ConnectionQuota {
 }
 
 impl ConnectionQuota {
-    /// No address has a limit yet.
+    /// A quota without limits of addresses.
     pub fn new(windows: Windows) -> ConnectionQuota {
         ConnectionQuota {
             windows,
@@ -90,12 +90,12 @@ impl ConnectionQuota {
         }
     }
 
-    /// Other limits of addresses.
+    /// Sets the limits of addresses.
     pub fn set_ip_limits(&mut self, limits: IpLimits) {
         self.ips = limits;
     }
 
-    /// A connection was accepted by a listener (its index in the configuration) from an address.
+    /// Judges a connection that a listener (its index in the configuration) has accepted from an address.
     pub fn admit(
         &mut self,
         listener: usize,
@@ -125,12 +125,12 @@ impl ConnectionQuota {
     fn address_throttle_ms(&mut self, address: IpAddr, now_ms: u64) -> u64 {
         let Some((limit, text)) = self.ips.find(address) else { return 0 };
         let tags = Tags { user: "", client_id: &text };
-        let kept = self.addresses.get(tags, now_ms, self.windows.span_ms(), Rate::default);
-        kept.meter.record(self.windows, 1.0, now_ms);
-        let throttle_ms = kept.meter.throttle_ms(self.windows, limit, now_ms).min(self.windows.size_ms);
+        let entry = self.addresses.get(tags, now_ms, self.windows.span_ms(), Rate::default);
+        entry.meter.record(self.windows, 1.0, now_ms);
+        let throttle_ms = entry.meter.throttle_ms(self.windows, limit, now_ms).min(self.windows.size_ms);
         if throttle_ms > 0 {
             // It is not served, so it does not count; else an address that keeps trying would never get in.
-            kept.meter.record(self.windows, -1.0, now_ms);
+            entry.meter.record(self.windows, -1.0, now_ms);
         }
         throttle_ms
     }

@@ -1,6 +1,6 @@
-//! To whom a quota applies, and what it limits.
+//! The entities that quotas apply to, and the keys of quotas.
 
-/// A name of an entity, or what applies to every name without a quota of its own.
+/// A name of an entity, or the default for all names without a quota of their own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EntityName {
     /// Every name that has none of its own.
@@ -10,12 +10,12 @@ pub enum EntityName {
 }
 
 impl EntityName {
-    /// The name as the protocol has it: null is the default.
+    /// The name in the protocol, where null is the default.
     pub fn new(name: Option<&str>) -> EntityName {
         name.map_or(EntityName::Default, |name| EntityName::Named(name.to_owned()))
     }
 
-    /// The name, if it is one.
+    /// The name; none for the default.
     pub fn as_deref(&self) -> Option<&str> {
         match self {
             EntityName::Default => None,
@@ -24,7 +24,7 @@ impl EntityName {
     }
 }
 
-/// To whom a quota applies: a user, a client id, both together, or an address.
+/// The entity that a quota applies to: a user, a client id, both together, or an address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct QuotaEntity {
     /// The user.
@@ -41,7 +41,7 @@ pub(crate) const CLIENT_ID: &str = "client-id";
 pub(crate) const IP: &str = "ip";
 
 impl QuotaEntity {
-    /// The place of a kind of name; `None` for a kind that there is not.
+    /// The place for a kind of name; `None` for an unknown kind.
     pub fn part_mut(&mut self, kind: &str) -> Option<&mut Option<EntityName>> {
         match kind {
             USER => Some(&mut self.user),
@@ -61,12 +61,12 @@ impl QuotaEntity {
         }
     }
 
-    /// Kinds and names, those that are there.
+    /// The kinds that are set, with their names.
     pub fn parts(&self) -> impl Iterator<Item = (&'static str, &EntityName)> {
         [CLIENT_ID, IP, USER].into_iter().filter_map(|kind| Some((kind, self.part(kind)?)))
     }
 
-    /// Whether it is a combination that can have a quota.
+    /// Returns true if the combination can have a quota.
     pub fn is_valid(&self) -> bool {
         match (&self.user, &self.client_id, &self.ip) {
             (None, None, None) => false,
@@ -76,7 +76,7 @@ impl QuotaEntity {
     }
 }
 
-/// What a quota limits.
+/// The key of a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QuotaKey {
     /// Bytes per second that are produced.

@@ -1,4 +1,4 @@
-//! Which limit a client has, and with whom it shares it.
+//! The limit of a client, and the clients that share it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ pub struct Client<'a> {
     pub client_id: &'a str,
 }
 
-/// All limits of one key, by what they apply to.
+/// All limits of one key, by entity.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ClientLimits {
     users: Level,
@@ -22,7 +22,7 @@ pub struct ClientLimits {
     by_default_user: Level,
 }
 
-/// Limits by name, and that of all others.
+/// Limits by name, and the default.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Level {
     named: HashMap<String, f64>,
@@ -46,11 +46,11 @@ impl Level {
     }
 }
 
-/// What a client's meter is kept under: its user, its client id or both; an empty name is left out.
+/// The names of a client's meter: its user, its client id or both; a name that does not matter is empty.
 pub(super) type Tags<'a> = Client<'a>;
 
 impl ClientLimits {
-    /// Those of a key among all quotas.
+    /// The limits of a key among all quotas.
     pub fn new<'a>(
         quotas: impl IntoIterator<Item = (&'a QuotaEntity, &'a BTreeMap<String, f64>)>,
         key: QuotaKey,
@@ -76,7 +76,7 @@ impl ClientLimits {
         }
     }
 
-    /// Whether no client has a limit.
+    /// Returns true if no client has a limit.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty() && self.client_ids.is_empty() && !self.has_pairs()
     }
@@ -85,7 +85,7 @@ impl ClientLimits {
         !self.by_user.is_empty() || !self.by_default_user.is_empty()
     }
 
-    /// The limit of a client, and what its meter is kept under: clients with the same share one.
+    /// The limit of a client, and the names of its meter: clients with the same names share one.
     pub(super) fn find<'a>(&self, client: Client<'a>) -> Option<(Tags<'a>, f64)> {
         let (by_user, by_client_id) = self.shares(client);
         let tags = Tags {
@@ -104,8 +104,8 @@ impl ClientLimits {
         Some((tags, limit?))
     }
 
-    /// Whether the client's meter is kept by its user, and whether by its client id. Where quotas of one kind are
-    /// set, that kind decides; else the most specific one that the client has:
+    /// Returns two flags: the client's meter has its user, and it has its client id. If only quotas of one kind are set, that
+    /// kind decides; else the most specific one that the client has:
     ///
     /// 1. user and client id, 2. user and any client id, 3. user,
     /// 4. any user and client id, 5. any user and any client id, 6. any user,

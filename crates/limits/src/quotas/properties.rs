@@ -34,7 +34,7 @@ fn first_match(quotas: &[((Part, Part), f64)], user: &'static str, client_id: &'
     order.into_iter().find_map(find)
 }
 
-/// Sends these multiples of the limit one after another, each as soon as it may: what was sent, in how many seconds.
+/// Sends these multiples of the limit one after another, each as soon as it may. Returns the sum, and the seconds that it took.
 fn obey(windows: Windows, limit: f64, sizes: &[f64]) -> (f64, f64) {
     let mut quota = RateQuota::new(windows);
     quota.set_limits(limits(&[(entity(None, Some(None)), limit)]));
@@ -67,8 +67,8 @@ proptest! {
         }
     }
 
-    /// A client that sends as soon as it may is hardly faster than its limit, after the burst that it had: Kafka's
-    /// samples forget a little early.
+    /// A client that sends as soon as it may is hardly faster than its limit, after its burst: Kafka's samples forget a little
+    /// early.
     #[test]
     fn an_obedient_client_stays_within_its_limit(
         limit in 100.0f64..10_000.0,
@@ -76,7 +76,7 @@ proptest! {
     ) {
         let windows = Windows { count: 11, size_ms: 1000 };
         let (sent, seconds) = obey(windows, limit, &sizes);
-        // In advance: what fills the windows. Beyond: a request is judged after it was served.
+        // Before that, the burst that fills the windows. After it, one request more: it is judged after it was served.
         let most = limit * (seconds * 1.1 + windows.span_ms() as f64 / 1000.0 + 2.0);
         prop_assert!(sent <= most, "{sent} in {seconds} s of {limit}/s");
     }

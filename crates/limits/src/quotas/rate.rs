@@ -1,8 +1,8 @@
-//! A rate over sampled windows, as Kafka's `Rate` over a `SampledStat` has it.
+//! A rate over sampled windows, as in Kafka's `Rate` over a `SampledStat`.
 
 use mainstem_config::Windows;
 
-/// What happened per second, over the last windows.
+/// A rate per second over the last windows.
 #[derive(Debug, Clone, Default)]
 pub struct Rate {
     /// At most one more than the windows, reused in a circle.
@@ -24,7 +24,7 @@ impl Sample {
 }
 
 impl Rate {
-    /// So much happened now; negative values take back.
+    /// Adds a value that was measured now; negative values take back.
     pub fn record(&mut self, windows: Windows, value: f64, now_ms: u64) {
         if self.samples.is_empty() {
             self.samples.push(Sample::new(now_ms));

@@ -1,4 +1,4 @@
-//! What the quotas decide, by example.
+//! Decisions of the quotas, by example.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};

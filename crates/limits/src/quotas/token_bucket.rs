@@ -1,9 +1,9 @@
-//! A token bucket, as Kafka's `TokenBucket` (KIP-599): refilled at the limit, it holds what the limit gives in all
-//! windows, and may be overdrawn once.
+//! A token bucket, as Kafka's `TokenBucket` (KIP-599). It is refilled at the limit, holds the tokens of all windows, and may
+//! be overdrawn once.
 
 use mainstem_config::Windows;
 
-/// What is left to take.
+/// The tokens that are left.
 #[derive(Debug, Clone)]
 pub struct TokenBucket {
     tokens: f64,
@@ -16,7 +16,7 @@ impl TokenBucket {
         TokenBucket { tokens: burst(windows, limit), refilled_ms: now_ms }
     }
 
-    /// What is left now; below zero it is overdrawn.
+    /// The tokens that are left now; below zero it is overdrawn.
     pub fn tokens(&mut self, windows: Windows, limit: f64, now_ms: u64) -> f64 {
         let seconds = now_ms.saturating_sub(self.refilled_ms) as f64 / 1000.0;
         self.tokens = burst(windows, limit).min(self.tokens + limit * seconds);
@@ -24,7 +24,7 @@ impl TokenBucket {
         self.tokens
     }
 
-    /// Takes, more than there is too.
+    /// Takes tokens, even more than are left.
     pub fn take(&mut self, windows: Windows, limit: f64, permits: f64, now_ms: u64) {
         let left = self.tokens(windows, limit, now_ms) - permits;
         self.tokens = left.min(burst(windows, limit));

@@ -1,4 +1,4 @@
-//! Clients measured against their limits.
+//! Meters of clients against their limits.
 
 use super::entities::Entities;
 use super::limits::{Client, ClientLimits};
@@ -6,64 +6,64 @@ use super::rate::Rate;
 use super::token_bucket::TokenBucket;
 use mainstem_config::Windows;
 
-/// A time to be held back is reported for so long.
+/// A throttle time is reported for this long after it was set.
 const THROTTLE_SHOWN_MS: u64 = 60_000;
 
 /// A quota on a rate: bytes produced, bytes fetched, time of threads.
 #[derive(Debug)]
 pub struct RateQuota {
     windows: Windows,
-    /// The longest time for which a client is held back at once.
+    /// The longest throttle time of one answer.
     throttle_max_ms: u64,
     limits: ClientLimits,
     clients: Entities<Measured>,
 }
 
-/// The rate of a client, and its debt.
+/// The rate of a client, and the end of its debt.
 #[derive(Debug, Default)]
 struct Measured {
     rate: Rate,
-    /// It has had more than all windows hold, and gets nothing before this time.
+    /// The client has had more than all windows hold, and gets nothing before this time.
     until_ms: u64,
 }
 
-/// An answer to a client, and its quota.
+/// The verdict on an answer to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charged {
     /// It is sent.
     Within,
-    /// The client is held back for so many milliseconds, and asks again.
+    /// An empty one is sent: the client is throttled for so many milliseconds, and asks again.
     Instead(u64),
-    /// It is sent, and the client is held back for so many milliseconds after it.
+    /// It is sent, and the client is throttled for so many milliseconds after it.
     After(u64),
 }
 
-/// How much a client with a limit has used of it.
+/// The use that a client makes of its limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Usage {
     /// Its user, or empty if clients of all users share the limit.
     pub user: String,
     /// Its client id, or empty if all client ids share the limit.
     pub client_id: String,
-    /// What it does per second; for a token bucket the tokens that are left.
+    /// Its rate per second; for a token bucket the tokens that are left.
     pub value: f64,
-    /// The last time for which it was held back, of the last minute.
+    /// Its last throttle time in the last minute.
     pub throttle_ms: u64,
 }
 
 impl RateQuota {
-    /// No client has a limit yet.
+    /// A quota without limits.
     pub fn new(windows: Windows) -> RateQuota {
         let (limits, clients) = (ClientLimits::default(), Entities::new());
         RateQuota { windows, throttle_max_ms: u64::MAX, limits, clients }
     }
 
-    /// With a longest time for which a client is held back at once: for time of threads, one window.
+    /// The same with a longest throttle time: for time of threads, one window.
     pub fn with_throttle_max_ms(self, throttle_max_ms: u64) -> RateQuota {
         RateQuota { throttle_max_ms, ..self }
     }
 
-    /// Other limits; what was measured stays.
+    /// Sets other limits; measured rates stay.
     pub fn set_limits(&mut self, limits: ClientLimits) {
         if limits.is_empty() {
             self.clients.clear();
@@ -71,40 +71,39 @@ impl RateQuota {
         self.limits = limits;
     }
 
-    /// Whether anybody has a limit.
+    /// Returns true if any client has a limit.
     pub fn is_active(&self) -> bool {
         !self.limits.is_empty()
     }
 
-    /// A client did so much. Milliseconds for which it is to be held back.
+    /// Charges a client. Returns its throttle time in milliseconds.
     pub fn charge(&mut self, client: Client<'_>, value: f64, now_ms: u64) -> u64 {
         let Some((tags, limit)) = self.limits.find(client) else { return 0 };
-        let kept = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
-        kept.meter.rate.record(self.windows, value, now_ms);
-        let throttle_ms = kept.meter.rate.throttle_ms(self.windows, limit, now_ms).min(self.throttle_max_ms);
+        let entry = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
+        entry.meter.rate.record(self.windows, value, now_ms);
+        let throttle_ms = entry.meter.rate.throttle_ms(self.windows, limit, now_ms).min(self.throttle_max_ms);
         if throttle_ms > 0 {
-            kept.throttled = Some((throttle_ms, now_ms));
+            entry.throttled = Some((throttle_ms, now_ms));
         }
         throttle_ms
     }
 
-    /// A client is to be answered with so much.
+    /// Charges a client for an answer.
     ///
-    /// An answer that is more than all windows hold would never be within them: a batch that is larger than the quota's windows. Who has taken
-    /// nothing of late gets it, and nothing after it for as long as it takes at the rate of the quota, by whatever connection. In Kafka it is
-    /// never delivered.
+    /// An answer that is larger than all windows, such as a large batch, would never fit them. A client without recent answers gets
+    /// it, and nothing more for the time that it takes at the rate of the quota, on any connection. Kafka never delivers it.
     pub fn charge_answer(&mut self, client: Client<'_>, value: f64, now_ms: u64) -> Charged {
         let Some((tags, limit)) = self.limits.find(client) else { return Charged::Within };
-        let kept = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
-        let owed_ms = kept.meter.until_ms.saturating_sub(now_ms);
-        let is_idle = owed_ms == 0 && kept.meter.rate.per_second(self.windows, now_ms) <= 0.0;
+        let entry = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
+        let owed_ms = entry.meter.until_ms.saturating_sub(now_ms);
+        let is_idle = owed_ms == 0 && entry.meter.rate.per_second(self.windows, now_ms) <= 0.0;
         let is_beyond = value > limit * self.windows.span_ms() as f64 / 1000.0;
         if is_idle && is_beyond {
-            kept.meter.rate.record(self.windows, value, now_ms);
+            entry.meter.rate.record(self.windows, value, now_ms);
             // A float becomes an integer by saturation.
             let throttle_ms = (value / limit * 1000.0) as u64;
-            kept.meter.until_ms = now_ms.saturating_add(throttle_ms);
-            kept.throttled = Some((throttle_ms, now_ms));
+            entry.meter.until_ms = now_ms.saturating_add(throttle_ms);
+            entry.throttled = Some((throttle_ms, now_ms));
             return Charged::After(throttle_ms);
         }
         match self.charge(client, value, now_ms).max(owed_ms) {
@@ -113,11 +112,11 @@ impl RateQuota {
         }
     }
 
-    /// Takes back what a client was charged: its answer was left empty instead.
+    /// Takes back a charge: the answer was left empty instead.
     pub fn refund(&mut self, client: Client<'_>, value: f64, now_ms: u64) {
         if let Some((tags, _)) = self.limits.find(client) {
-            let kept = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
-            kept.meter.rate.record(self.windows, -value, now_ms);
+            let entry = self.clients.get(tags, now_ms, self.windows.span_ms(), Measured::default);
+            entry.meter.rate.record(self.windows, -value, now_ms);
         }
     }
 
@@ -131,37 +130,37 @@ impl RateQuota {
         self.clients.len()
     }
 
-    /// Whether no client is measured.
+    /// Returns true if no client is measured.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What clients with limits do.
+    /// The use of clients with limits.
     pub fn usage(&mut self, now_ms: u64) -> impl Iterator<Item = Usage> {
         let windows = self.windows;
-        self.clients.iter_mut().map(move |(user, client_id, kept)| Usage {
+        self.clients.iter_mut().map(move |(user, client_id, entry)| Usage {
             user: user.to_owned(),
             client_id: client_id.to_owned(),
-            value: kept.meter.rate.per_second(windows, now_ms),
-            throttle_ms: told(kept.throttled, now_ms),
+            value: entry.meter.rate.per_second(windows, now_ms),
+            throttle_ms: recent_throttle_ms(entry.throttled, now_ms),
         })
     }
 }
 
-fn told(throttled: Option<(u64, u64)>, now_ms: u64) -> u64 {
+fn recent_throttle_ms(throttled: Option<(u64, u64)>, now_ms: u64) -> u64 {
     throttled.filter(|(_, at)| now_ms.saturating_sub(*at) < THROTTLE_SHOWN_MS).map_or(0, |(time, _)| time)
 }
 
-/// Whether what exceeds a quota is refused or only slowed down (KIP-599).
+/// The treatment of changes above a quota (KIP-599).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
-    /// Refused, with THROTTLING_QUOTA_EXCEEDED.
+    /// They are refused, with THROTTLING_QUOTA_EXCEEDED.
     Strict,
-    /// Done, and the client is held back after it: for versions of requests that do not know the error.
+    /// They are made, and the client is throttled after them: for versions of requests that do not know the error.
     Permissive,
 }
 
-/// What became of a change.
+/// The verdict on a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
     /// It may be made; the client is held back for so many milliseconds, 0 within its quota.
@@ -179,12 +178,12 @@ pub struct MutationQuota {
 }
 
 impl MutationQuota {
-    /// No client has a limit yet.
+    /// A quota without limits.
     pub fn new(windows: Windows) -> MutationQuota {
         MutationQuota { windows, limits: ClientLimits::default(), clients: Entities::new() }
     }
 
-    /// Other limits; what was taken stays taken.
+    /// Sets other limits; taken tokens stay taken.
     pub fn set_limits(&mut self, limits: ClientLimits) {
         if limits.is_empty() {
             self.clients.clear();
@@ -192,42 +191,42 @@ impl MutationQuota {
         self.limits = limits;
     }
 
-    /// Whether anybody has a limit.
+    /// Returns true if any client has a limit.
     pub fn is_active(&self) -> bool {
         !self.limits.is_empty()
     }
 
-    /// A client wants to change so many partitions. A bucket that is not empty grants any number.
+    /// Takes tokens for a change of so many partitions. A bucket that is not empty grants any number.
     pub fn take(&mut self, client: Client<'_>, permits: f64, strictness: Strictness, now_ms: u64) -> Taken {
         let Some((tags, limit)) = self.limits.find(client) else { return Taken::Granted(0) };
         let windows = self.windows;
         let full = || TokenBucket::full(windows, limit, now_ms);
         // A bucket that was overdrawn by a large change takes longer than the windows to fill.
-        let kept = self.clients.get(tags, now_ms, windows.span_ms().saturating_mul(10), full);
-        let overdrawn_ms = kept.meter.throttle_ms(windows, limit, now_ms);
+        let entry = self.clients.get(tags, now_ms, windows.span_ms().saturating_mul(10), full);
+        let overdrawn_ms = entry.meter.throttle_ms(windows, limit, now_ms);
         let taken = if strictness == Strictness::Strict && overdrawn_ms > 0 {
             Taken::Refused(overdrawn_ms)
         } else {
-            kept.meter.take(windows, limit, permits, now_ms);
-            let after_ms = kept.meter.throttle_ms(windows, limit, now_ms);
+            entry.meter.take(windows, limit, permits, now_ms);
+            let after_ms = entry.meter.throttle_ms(windows, limit, now_ms);
             Taken::Granted(if strictness == Strictness::Strict { 0 } else { after_ms })
         };
         if let Taken::Refused(throttle_ms @ 1..) | Taken::Granted(throttle_ms @ 1..) = taken {
-            kept.throttled = Some((throttle_ms, now_ms));
+            entry.throttled = Some((throttle_ms, now_ms));
         }
         taken
     }
 
-    /// What clients with limits have left.
+    /// The tokens that clients with limits have left.
     pub fn usage(&mut self, now_ms: u64) -> impl Iterator<Item = Usage> {
         let (windows, limits) = (self.windows, &self.limits);
-        self.clients.iter_mut().map(move |(user, client_id, kept)| {
+        self.clients.iter_mut().map(move |(user, client_id, entry)| {
             let limit = limits.find(Client { user, client_id }).map_or(0.0, |(_, limit)| limit);
             Usage {
                 user: user.to_owned(),
                 client_id: client_id.to_owned(),
-                value: kept.meter.tokens(windows, limit, now_ms),
-                throttle_ms: told(kept.throttled, now_ms),
+                value: entry.meter.tokens(windows, limit, now_ms),
+                throttle_ms: recent_throttle_ms(entry.throttled, now_ms),
             }
         })
     }

@@ -1,4 +1,4 @@
-//! Client instances: what each is subscribed to, and whether its requests come in their turn.
+//! Client instances: the subscription of each, and the order of its requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,13 +6,13 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 use super::subscription::{ClientFacts, INTERVAL_MS_DEFAULT, Subscription};
 
-/// Client instances that are known at a time, as in Kafka; the one that was silent longest makes room.
+/// The most client instances that are known at a time, as in Kafka; a further one replaces the one that was silent longest.
 pub const INSTANCES_MAX: usize = 16_384;
 
 /// An instance is forgotten after three intervals, at least after this time.
 const EXPIRY_MS_MIN: u64 = 60_000;
 
-/// How often it is looked for expired ones.
+/// The interval at which expired instances are forgotten.
 const SWEEP_INTERVAL_MS: u64 = 10_000;
 
 /// All metrics.
@@ -43,12 +43,12 @@ struct Instance {
     used_ms: u64,
 }
 
-/// What a client is to push.
+/// The subscription of a client instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscribed {
-    /// Changes with what is subscribed.
+    /// Changes with metrics and interval.
     pub subscription_id: i32,
-    /// Prefixes of metrics' names; `*` is all, none is none.
+    /// Prefixes of metrics' names; `*` is for all metrics, an empty list for none.
     pub metrics: Vec<String>,
     /// Milliseconds between pushes.
     pub interval_ms: u32,
@@ -57,11 +57,11 @@ pub struct Subscribed {
 /// A push, without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Push {
-    /// Who pushes.
+    /// The client instance.
     pub id: Uuid,
-    /// What it believes to be subscribed to.
+    /// The subscription that it knows.
     pub subscription_id: i32,
-    /// It is about to end: the interval does not count.
+    /// True if the client is about to end: the interval does not count.
     pub terminating: bool,
     /// Code of the payload's compression.
     pub compression_type: i8,
@@ -70,7 +70,7 @@ pub struct Push {
 }
 
 impl Telemetry {
-    /// There is no subscription. `bytes_max` is `telemetry.max.bytes`.
+    /// Telemetry without a subscription. `bytes_max` is `telemetry.max.bytes`.
     pub fn new(bytes_max: usize) -> Telemetry {
         Telemetry {
             bytes_max,
@@ -81,7 +81,7 @@ impl Telemetry {
         }
     }
 
-    /// Sets a subscription by its configuration; one without any value is none.
+    /// Sets a subscription by its configuration; without any value it is removed.
     pub fn set_subscription(&mut self, name: &str, values: &BTreeMap<String, String>) {
         match values.is_empty() {
             true => drop(self.subscriptions.remove(name)),
@@ -95,7 +95,7 @@ impl Telemetry {
         self.instances.len()
     }
 
-    /// Whether no client instance is known.
+    /// Returns true if no client instance is known.
     pub fn is_empty(&self) -> bool {
         self.instances.is_empty()
     }
@@ -111,7 +111,7 @@ impl Telemetry {
         if is_due {
             instance.got_ms = Some(now_ms);
         }
-        // A client that was asked to come back asks at once.
+        // After these errors a client asks again at once.
         let was_sent = [ErrorCode::UNKNOWN_SUBSCRIPTION_ID, ErrorCode::UNSUPPORTED_COMPRESSION_TYPE];
         if !is_due && !was_sent.contains(&instance.last_error) {
             return Err(ErrorCode::THROTTLING_QUOTA_EXCEEDED);
@@ -120,7 +120,7 @@ impl Telemetry {
         Ok(instance.subscribed.clone())
     }
 
-    /// PushTelemetry of a client instance: whether its payload is to be looked at.
+    /// Judges a PushTelemetry of a client instance: without an error its payload is read.
     ///
     /// # Errors
     /// `INVALID_REQUEST` after its last push, `THROTTLING_QUOTA_EXCEEDED` before its interval is over,
@@ -135,19 +135,19 @@ impl Telemetry {
         judged
     }
 
-    /// The payload of a push that was let through turned out to be unusable.
+    /// Notes that the payload of an accepted push could not be used.
     pub fn payload_refused(&mut self, id: Uuid, error: ErrorCode) {
         if let Some(instance) = self.instances.get_mut(&id) {
             instance.last_error = error;
         }
     }
 
-    /// Milliseconds without a push after which what an instance pushed is forgotten.
+    /// Milliseconds without a push after which the values of an instance are forgotten.
     pub fn expiry_ms(&self, id: Uuid) -> u64 {
         self.instances.get(&id).map_or(EXPIRY_MS_MIN, Instance::expiry_ms)
     }
 
-    /// The instance, made if it is new, its subscription as it is now.
+    /// The instance, made if it is new, with its subscription as it is now.
     fn instance(&mut self, id: Uuid, client: &ClientFacts<'_>, now_ms: u64) -> &mut Instance {
         self.sweep(now_ms);
         if !self.instances.contains_key(&id) && self.instances.len() >= INSTANCES_MAX {
@@ -236,7 +236,7 @@ impl Instance {
     }
 }
 
-/// The same for the same subscription of the same instance, on every node and after every start (FNV-1a).
+/// The id is the same for the same subscription of the same instance, on every node and after every start (FNV-1a).
 fn subscription_id(id: Uuid, metrics: &[String], interval_ms: u32) -> i32 {
     let metrics = metrics.iter().flat_map(|metric| metric.bytes().chain([0]));
     let bytes = id.0.into_iter().chain(metrics).chain(interval_ms.to_be_bytes());

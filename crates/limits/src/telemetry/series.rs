@@ -1,16 +1,16 @@
-//! What clients pushed: a value for each of a client's metrics and labels, until the client is gone.
+//! Values that clients pushed: one for each of a client's metrics and labels, until the client is gone.
 
 use std::collections::{BTreeMap, HashMap};
 
 use mainstem_wire::Uuid;
 
-/// Points of one push that are kept; those beyond are dropped.
+/// The most points of one push that are kept; further ones are dropped.
 pub const POINTS_PER_CLIENT_MAX: usize = 1_000;
 
-/// Values that are kept of all clients.
+/// The most values that are kept of all clients.
 pub const SERIES_MAX: usize = 50_000;
 
-/// Bytes of all values as text: names, labels, and for each value the ids of its client.
+/// The most bytes of all values as text: names, labels, and for each value the ids of its client.
 pub const SERIES_BYTES_MAX: usize = 16 << 20;
 
 /// One address may have this part of the values and bytes: a quarter.
@@ -19,7 +19,7 @@ const ADDRESS_SHARE: usize = 4;
 /// Bytes of a value as text beside names, labels and the client's id: the instance's id, quotation marks and the number.
 const VALUE_BYTES: usize = 128;
 
-/// What a number of a metric means.
+/// The meaning of a metric's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Temporality {
     /// The value now.
@@ -39,7 +39,7 @@ pub struct Point {
     pub labels: Vec<(String, String)>,
     /// The number.
     pub value: f64,
-    /// What it means.
+    /// The meaning of the number.
     pub temporality: Temporality,
 }
 
@@ -51,7 +51,7 @@ impl Point {
     }
 }
 
-/// What all clients pushed.
+/// The pushed values of all clients.
 #[derive(Debug, Default)]
 pub struct ClientSeries {
     clients: HashMap<Uuid, Client>,
@@ -69,8 +69,8 @@ struct Held {
 }
 
 impl Held {
-    /// Returns true if one more value finds room in one of so many shares of all room.
-    fn has_room(self, bytes: usize, shares: usize) -> bool {
+    /// Returns true if one more value fits into one of so many shares of all values and bytes.
+    fn fits(self, bytes: usize, shares: usize) -> bool {
         self.values < SERIES_MAX / shares && self.bytes + bytes <= SERIES_BYTES_MAX / shares
     }
 
@@ -123,13 +123,13 @@ pub struct Sample<'a> {
     pub labels: &'a [(String, String)],
     /// The number.
     pub value: f64,
-    /// Whether it is a value now; else a sum.
+    /// True for a present value, false for a sum.
     pub is_gauge: bool,
 }
 
 impl ClientSeries {
-    /// Takes over what a client pushed, to be kept until a time. Values without room are dropped and counted. The clients of one address
-    /// have a quarter of all room, so that they keep no other one out.
+    /// Takes the points that a client pushed, to be kept until a time. Points that do not fit are dropped and counted. The clients of
+    /// one address have a quarter of the whole, so that they keep no others out.
     pub fn push(&mut self, from: Pusher<'_>, until_ms: u64, points: Vec<Point>) {
         let client = self.clients.entry(from.id).or_insert_with(|| Client {
             client_id: from.client_id.to_owned(),
@@ -150,10 +150,10 @@ impl ClientSeries {
                 *known = Value { value: before + value, is_gauge };
                 continue;
             }
-            let has_room = self.held.has_room(bytes, 1)
-                && of_address.has_room(bytes, ADDRESS_SHARE)
+            let is_kept = self.held.fits(bytes, 1)
+                && of_address.fits(bytes, ADDRESS_SHARE)
                 && client.values.len() < POINTS_PER_CLIENT_MAX;
-            if !has_room {
+            if !is_kept {
                 self.refused += 1;
                 continue;
             }
@@ -162,7 +162,7 @@ impl ClientSeries {
         }
     }
 
-    /// Forgets what clients pushed that have not pushed again in time.
+    /// Forgets the values of clients that have not pushed again in time.
     pub fn expire(&mut self, now_ms: u64) {
         let (all, by_address) = (&mut self.held, &mut self.by_address);
         self.clients.retain(|_, client| {
@@ -200,7 +200,7 @@ impl ClientSeries {
         self.held.values
     }
 
-    /// Whether nothing is kept.
+    /// Returns true if no value is kept.
     pub fn is_empty(&self) -> bool {
         self.held.values == 0
     }
@@ -210,7 +210,7 @@ impl ClientSeries {
         self.held.bytes
     }
 
-    /// Values that were dropped for want of room.
+    /// The number of points that were dropped because they did not fit.
     pub fn refused(&self) -> u64 {
         self.refused
     }

@@ -6,10 +6,10 @@ use mainstem_config::client_match::{ClientSelector, client_match, items};
 use mainstem_wire::Uuid;
 use regex::Regex;
 
-/// Where a subscription says no interval: five minutes.
+/// The interval of subscriptions that name none: five minutes.
 pub(super) const INTERVAL_MS_DEFAULT: u32 = 300_000;
 
-/// What is known of a client that asks.
+/// The properties of a client that asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientFacts<'a> {
     /// Its id in its requests' headers.
@@ -31,12 +31,12 @@ pub struct Subscription {
     pub(super) metrics: Vec<String>,
     /// Milliseconds between pushes.
     pub(super) interval_ms: u32,
-    /// What has to match, all of it.
+    /// The conditions that all have to match.
     selectors: Vec<(ClientSelector, Regex)>,
 }
 
 impl Subscription {
-    /// Reads a configuration whose values were validated; what does not fit counts as not set.
+    /// Reads a configuration whose values were validated; a value of another form counts as not set.
     pub fn new(values: &BTreeMap<String, String>) -> Subscription {
         let list = |key: &str| items(values.get(key).map_or("", String::as_str)).map(str::to_owned).collect();
         let interval = values.get("interval.ms").and_then(|text| text.trim().parse().ok());
@@ -48,7 +48,7 @@ impl Subscription {
         }
     }
 
-    /// Whether it is for this client.
+    /// Returns true if it is for this client.
     pub(super) fn matches(&self, id: Uuid, client: &ClientFacts<'_>) -> bool {
         self.selectors.iter().all(|(selector, pattern)| match selector {
             ClientSelector::InstanceId => pattern.is_match(&id.to_string()),

@@ -1,4 +1,4 @@
-//! What telemetry decides, by example.
+//! Decisions of the telemetry, by example.
 
 use std::collections::BTreeMap;
 

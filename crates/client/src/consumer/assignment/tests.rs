@@ -1,4 +1,4 @@
-//! What answers, seeks and new leaders mean for reading on.
+//! Effects of answers, seeks and new leaders on the next fetch.
 
 use mainstem_records::{BatchBuilder, BatchOptions};
 use mainstem_wire::Uuid;
@@ -21,7 +21,7 @@ fn at(offset: i64) -> Assignment {
     assignment
 }
 
-/// What would be asked of the one partition.
+/// The next fetch of the one partition.
 fn asked(assignment: &Assignment) -> Option<Wanted> {
     let wanted = assignment.wanted(&config());
     wanted.first().map(|wish| Wanted {
@@ -48,19 +48,19 @@ fn answer_bytes(assignment: &mut Assignment, asked: &Wanted, bytes: Vec<u8>) {
     assignment.arrived(&key(), asked, arrived, Isolation::ReadUncommitted);
 }
 
-/// What has to be located, where a broker can be asked for all.
+/// The lookups that are due if all leaders are known.
 fn locate(assignment: &mut Assignment) -> Vec<OffsetLookup> {
     assignment.locate(|_| Some(())).into_iter().map(|(_, one)| one).collect()
 }
 
-/// The partition is led under an epoch by a cluster that tells no ids of topics.
+/// Sets the leader epoch of the partition, in a cluster without topic ids.
 fn lead(assignment: &mut Assignment, leader_epoch: i32) {
     assignment.lead(|_| Some((Uuid::ZERO, leader_epoch)), OutOfRange::Fail);
 }
 
-/// The same of doubts.
-fn in_doubt(assignment: &mut Assignment) -> Vec<EpochValidation> {
-    assignment.doubts(|_| Some(())).into_iter().map(|(_, one)| one).collect()
+/// The epoch validations that are due if all leaders are known.
+fn due_validations(assignment: &mut Assignment) -> Vec<EpochValidation> {
+    assignment.due_validations(|_| Some(())).into_iter().map(|(_, one)| one).collect()
 }
 
 fn take(assignment: &mut Assignment) -> Option<Result<Vec<i64>, Error>> {
@@ -172,7 +172,7 @@ fn nothing_is_asked_for_while_enough_waits() {
     assert!(assignment.wanted(&tight).is_empty());
     assert!(assignment.wanted(&ConsumerConfig { partition_bytes_max: 1, ..config() }).is_empty());
     assert!(take(&mut assignment).is_some());
-    assert!(assignment.take().has_room);
+    assert!(assignment.take().has_freed_memory);
     assert_eq!(assignment.wanted(&tight).len(), 1);
 }
 
@@ -196,7 +196,7 @@ fn a_damaged_batch_stops_its_partition_until_a_seek() {
     assert_eq!(assignment.position(&key()), Ok(Some(1)));
 }
 
-/// Where damaged records begin, and where to go on behind them.
+/// The offset of damaged records, and the one at which to continue.
 fn damaged(taken: Result<Vec<i64>, Error>) -> (i64, Option<i64>) {
     match taken {
         Err(Error::Damaged { partition, offset, next_offset, .. }) if partition == key() => {
@@ -223,7 +223,7 @@ fn the_end_of_a_damaged_batch_is_where_the_next_one_begins() {
         first[23..27].copy_from_slice(&delta.to_be_bytes());
         for (arrived, next_offset) in [
             ([first.clone(), batch_at(3)].concat(), Some(3)),
-            // Nothing else tells.
+            // Without a next batch, only its own header says where it ends.
             (first, (end > 0).then_some(end)),
         ] {
             let mut assignment = at(0);
@@ -253,12 +253,12 @@ fn a_partition_that_has_failed_keeps_its_position() {
     assert_eq!(assignment.position(&key()), Ok(None), "it was never found");
 }
 
-/// An offset that was asked for is not there.
+/// Answers that an offset does not exist.
 fn gone(offset: i64) -> Error {
     Error::OutOfRange { partition: key(), offset, broker: "b:1".into() }
 }
 
-/// Four records in two answers that the caller has not taken, and what would be asked for behind them.
+/// Four records in two answers that the caller has not taken, and the next fetch after them.
 fn read_ahead() -> (Assignment, Wanted) {
     let mut assignment = at(0);
     for base_offset in [0, 2] {
@@ -272,7 +272,7 @@ fn read_ahead() -> (Assignment, Wanted) {
 
 #[test]
 fn what_has_arrived_is_handed_out_before_an_offset_behind_it_is_missed() {
-    for (then, goes_on) in [
+    for (then, next) in [
         (OutOfRange::Fail, None),
         (OutOfRange::Beginning, Some(Position::Beginning)),
         (OutOfRange::End, Some(Position::End)),
@@ -283,10 +283,10 @@ fn what_has_arrived_is_handed_out_before_an_offset_behind_it_is_missed() {
             assert_eq!((asked(&assignment), locate(&mut assignment)), (None, vec![]), "{then:?}");
             assert_eq!(take(&mut assignment), Some(Ok(offsets)), "{then:?}");
         }
-        assert_eq!(take(&mut assignment), goes_on.is_none().then(|| Err(gone(4))), "{then:?}");
+        assert_eq!(take(&mut assignment), next.is_none().then(|| Err(gone(4))), "{then:?}");
         assert_eq!(take(&mut assignment), None);
         let sought = locate(&mut assignment);
-        assert_eq!(sought.first().map(|one| one.position), goes_on);
+        assert_eq!(sought.first().map(|one| one.position), next);
         assert_eq!(asked(&assignment), None);
     }
 }
@@ -329,7 +329,7 @@ fn a_damaged_answer_is_reported_behind_what_has_arrived() {
 }
 
 #[test]
-fn who_goes_elsewhere_hears_nothing_of_where_it_was() {
+fn after_a_seek_answers_about_the_old_position_are_ignored() {
     type Change = fn(&mut Assignment, &Wanted);
     let changes: [Change; 3] = [
         |assignment, _| assignment.seek(&key(), Position::Offset(0)).unwrap(),
@@ -368,28 +368,31 @@ fn a_position_is_asked_for_once_and_counts_until_the_next_seek() {
     let last = locate(&mut assignment);
     assignment.set_paused(&key(), true).unwrap();
     assignment.located(&last[0], Some(50));
-    let anew = locate(&mut assignment);
-    assignment.located(&anew[0], Some(60));
+    let lookups = locate(&mut assignment);
+    assignment.located(&lookups[0], Some(60));
     assert_eq!((assignment.position(&key()), asked(&assignment)), (Ok(Some(60)), None));
 }
 
-/// An assignment that has read two records of epoch 0, has taken as many batches as told, and has a leader of epoch 1.
-fn led_anew(taken: usize) -> (Assignment, Vec<EpochValidation>) {
+/// An assignment that has read two records of epoch 0, has taken `taken` batches, and has a leader of epoch 1.
+fn under_new_leader(taken: usize) -> (Assignment, Vec<EpochValidation>) {
     let mut assignment = at(0);
     lead(&mut assignment, 0);
-    assert_eq!(in_doubt(&mut assignment), [], "nothing was read yet");
+    assert_eq!(due_validations(&mut assignment), [], "nothing was read yet");
     let first = asked(&assignment).unwrap();
     answer(&mut assignment, &first, 0);
     for _ in 0..taken {
         take(&mut assignment).unwrap().unwrap();
     }
     lead(&mut assignment, 0);
-    assert_eq!(in_doubt(&mut assignment), []);
+    assert_eq!(due_validations(&mut assignment), []);
     lead(&mut assignment, 1);
-    let doubts = in_doubt(&mut assignment);
-    assert_eq!((doubts.len(), asked(&assignment)), (1, None), "nothing is read meanwhile");
-    assert_eq!((doubts[0].leader_epoch, doubts[0].epoch, in_doubt(&mut assignment).len()), (1, 0, 0));
-    (assignment, doubts)
+    let validations = due_validations(&mut assignment);
+    assert_eq!((validations.len(), asked(&assignment)), (1, None), "nothing is read meanwhile");
+    assert_eq!(
+        (validations[0].leader_epoch, validations[0].epoch, due_validations(&mut assignment).len()),
+        (1, 0, 0)
+    );
+    (assignment, validations)
 }
 
 #[test]
@@ -398,11 +401,11 @@ fn a_question_that_fails_is_reported_whatever_answer_comes_late() {
     lead(&mut assignment, 0);
     let first = asked(&assignment).unwrap();
     answer(&mut assignment, &first, 0);
-    // Asked of the old leader, which answers when the new one has refused to tell where its epochs end.
+    // Asked of the old leader, which answers when the new one has refused to say where its epochs end.
     let late = asked(&assignment).unwrap();
     lead(&mut assignment, 1);
-    let doubts = in_doubt(&mut assignment);
-    assignment.fail(&key(), doubts[0].generation, gone(2));
+    let validations = due_validations(&mut assignment);
+    assignment.fail(&key(), validations[0].generation, gone(2));
     answer(&mut assignment, &late, 2);
     assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])));
     assert_eq!(take(&mut assignment), Some(Ok(vec![2, 3])));
@@ -415,17 +418,17 @@ fn end(epoch: i32, offset: i64) -> Option<FetchPosition> {
 }
 
 #[test]
-fn under_a_new_leader_reading_goes_on_if_the_records_are_the_same() {
-    let (mut assignment, doubts) = led_anew(1);
-    assignment.settled(&doubts[0], None, OutOfRange::Fail);
-    assert_eq!(in_doubt(&mut assignment), doubts, "there was no answer");
-    assignment.settled(&doubts[0], end(0, 2), OutOfRange::Fail);
+fn under_a_new_leader_reading_continues_if_the_records_are_the_same() {
+    let (mut assignment, validations) = under_new_leader(1);
+    assignment.settled(&validations[0], None, OutOfRange::Fail);
+    assert_eq!(due_validations(&mut assignment), validations, "there was no answer");
+    assignment.settled(&validations[0], end(0, 2), OutOfRange::Fail);
     assert_eq!(asked(&assignment).unwrap().offset, 2);
     assert_eq!(assignment.epoch_at(&key(), 2), 0);
     lead(&mut assignment, 2);
-    assignment.settled(&doubts[0], end(0, 0), OutOfRange::Fail);
+    assignment.settled(&validations[0], end(0, 0), OutOfRange::Fail);
     assert_eq!(
-        in_doubt(&mut assignment)[0].leader_epoch,
+        due_validations(&mut assignment)[0].leader_epoch,
         2,
         "the answer of the leader before does not count"
     );
@@ -433,28 +436,31 @@ fn under_a_new_leader_reading_goes_on_if_the_records_are_the_same() {
 
 #[test]
 fn what_was_read_ahead_and_is_gone_is_forgotten() {
-    let (mut assignment, doubts) = led_anew(0);
-    assignment.settled(&doubts[0], end(0, 1), OutOfRange::Fail);
+    let (mut assignment, validations) = under_new_leader(0);
+    assignment.settled(&validations[0], end(0, 1), OutOfRange::Fail);
     assert_eq!(take(&mut assignment), None);
     assert_eq!(asked(&assignment).unwrap().offset, 0);
     lead(&mut assignment, 1);
-    assert_eq!(in_doubt(&mut assignment), [], "the leader is known");
+    assert_eq!(due_validations(&mut assignment), [], "the leader is known");
 }
 
 #[test]
 fn records_that_were_taken_and_are_gone_are_reported_or_passed() {
-    for (answer, diverges_at, goes_on) in [(end(0, 1), Some(1), Some(1)), (end(-1, -1), None, None)] {
-        let (mut assignment, doubts) = led_anew(1);
-        assignment.settled(&doubts[0], answer, OutOfRange::Fail);
-        let told = take(&mut assignment).unwrap().unwrap_err();
-        assert_eq!(told, Error::Truncated { partition: TopicPartition::new("t", 0), offset: 2, diverges_at });
+    for (answer, diverges_at, next) in [(end(0, 1), Some(1), Some(1)), (end(-1, -1), None, None)] {
+        let (mut assignment, validations) = under_new_leader(1);
+        assignment.settled(&validations[0], answer, OutOfRange::Fail);
+        let error = take(&mut assignment).unwrap().unwrap_err();
+        assert_eq!(
+            error,
+            Error::Truncated { partition: TopicPartition::new("t", 0), offset: 2, diverges_at }
+        );
         assert_eq!(asked(&assignment), None);
-        let (mut assignment, doubts) = led_anew(1);
-        assignment.settled(&doubts[0], answer, OutOfRange::Beginning);
+        let (mut assignment, validations) = under_new_leader(1);
+        assignment.settled(&validations[0], answer, OutOfRange::Beginning);
         assert_eq!(take(&mut assignment), None);
-        assert_eq!(asked(&assignment).map(|asked| asked.offset), goes_on);
+        assert_eq!(asked(&assignment).map(|asked| asked.offset), next);
         let located = locate(&mut assignment);
-        assert_eq!(located.len(), usize::from(goes_on.is_none()));
+        assert_eq!(located.len(), usize::from(next.is_none()));
         assert!(located.iter().all(|one| one.position == Position::Beginning));
     }
 }
@@ -468,12 +474,12 @@ fn a_second_leader_that_is_asked_nothing_ends_the_question_to_the_first() {
     // Asked of the old leader, which answers late, with a batch that names no epoch.
     let late = asked(&assignment).unwrap();
     lead(&mut assignment, 1);
-    let doubts = in_doubt(&mut assignment);
+    let validations = due_validations(&mut assignment);
     answer_bytes(&mut assignment, &late, batch_at(2));
     lead(&mut assignment, 2);
-    assert_eq!(in_doubt(&mut assignment), [], "there is no epoch to ask for");
-    assignment.settled(&doubts[0], end(0, 2), OutOfRange::Fail);
-    assert_eq!(asked(&assignment).map(|asked| asked.offset), Some(3), "reading goes on");
+    assert_eq!(due_validations(&mut assignment), [], "there is no epoch to ask for");
+    assignment.settled(&validations[0], end(0, 2), OutOfRange::Fail);
+    assert_eq!(asked(&assignment).map(|asked| asked.offset), Some(3), "reading continues");
 }
 
 #[test]
@@ -505,24 +511,24 @@ fn the_end_of_a_partition_is_known_after_a_seek() {
 
 #[test]
 fn a_pause_does_not_swallow_the_question_whether_offsets_hold() {
-    let (mut assignment, doubts) = led_anew(1);
+    let (mut assignment, validations) = under_new_leader(1);
     assignment.set_paused(&key(), true).unwrap();
-    assignment.settled(&doubts[0], end(0, 2), OutOfRange::Fail);
+    assignment.settled(&validations[0], end(0, 2), OutOfRange::Fail);
     assignment.set_paused(&key(), false).unwrap();
-    let again = in_doubt(&mut assignment);
+    let again = due_validations(&mut assignment);
     assert_eq!((again.len(), asked(&assignment)), (1, None), "the answer was one about what was read before");
     assignment.settled(&again[0], end(0, 2), OutOfRange::Fail);
     assert_eq!(asked(&assignment).unwrap().offset, 2);
 
-    // Before the first record nothing can have become another.
-    let (mut assignment, _) = led_anew(0);
+    // Before the first record no record can be another one.
+    let (mut assignment, _) = under_new_leader(0);
     assignment.set_paused(&key(), true).unwrap();
     assignment.set_paused(&key(), false).unwrap();
-    assert_eq!((in_doubt(&mut assignment), asked(&assignment).unwrap().offset), (Vec::new(), 0));
+    assert_eq!((due_validations(&mut assignment), asked(&assignment).unwrap().offset), (Vec::new(), 0));
 }
 
 #[test]
-fn a_topic_that_is_created_anew_is_read_as_the_configuration_says_about_offsets_that_are_not_there() {
+fn a_topic_that_is_created_again_is_read_as_the_configuration_says_about_offsets_that_are_not_there() {
     let (old, new) = (Uuid::from_u128(1), Uuid::from_u128(2));
     for then in [OutOfRange::Fail, OutOfRange::Beginning, OutOfRange::End] {
         let mut assignment = at(0);
@@ -533,7 +539,7 @@ fn a_topic_that_is_created_anew_is_read_as_the_configuration_says_about_offsets_
         assignment.lead(|_| None, then);
         assignment.lead(|_| Some((new, 0)), then);
         assert!(asked(&assignment).is_none(), "no offset of the old one is asked for");
-        // As an old leader does that does not know it yet.
+        // An old leader answers so if it does not know of the new topic yet.
         answer(&mut assignment, &under_way, 2);
         assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])), "what had arrived comes first");
         match then {
@@ -548,8 +554,8 @@ fn a_topic_that_is_created_anew_is_read_as_the_configuration_says_about_offsets_
                 assert_eq!(sought[0].position, position);
                 assignment.located(&sought[0], Some(0));
                 assignment.lead(|_| Some((new, 0)), then);
-                let anew = Wanted { topic_id: new, ..asked(&assignment).unwrap() };
-                answer(&mut assignment, &anew, 0);
+                let renewed = Wanted { topic_id: new, ..asked(&assignment).unwrap() };
+                answer(&mut assignment, &renewed, 0);
                 assert_eq!(take(&mut assignment), Some(Ok(vec![0, 1])));
             }
         }

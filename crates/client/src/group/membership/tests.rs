@@ -1,4 +1,4 @@
-//! Transcripts: what a member hears, and what it does next.
+//! Transcripts: the input of a member, and its next step.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn step(step: &Step) -> String {
         Step::Revoke(revoked) => format!("revoke {}", keys(revoked)),
         Step::Assign(added) => format!("assign {}", keys(added)),
         Step::Withdraw => "withdraw".to_owned(),
-        Step::GiveUp => "give up".to_owned(),
+        Step::Lose => "lose".to_owned(),
         Step::Fail(error) => format!("fail {}", error.code().unwrap().name()),
         Step::Wait(u64::MAX) => "wait".to_owned(),
         Step::Wait(until) => format!("wait {until}"),
@@ -76,7 +76,7 @@ fn tell(member: &mut Membership, now_ms: u64, words: &[&str]) {
         }
         ["reconciled"] => member.reconciled(),
         ["withdrawn"] => member.withdrawn(),
-        ["given", "up"] => member.given_up(now_ms),
+        ["lost"] => member.lost(now_ms),
         ["stop", sends @ ..] => {
             let leave = member.leave().map(|leave| beat(&leave)).unwrap_or_default();
             assert_eq!(leave, sends.join(" "));
@@ -89,13 +89,13 @@ fn tell(member: &mut Membership, now_ms: u64, words: &[&str]) {
     }
 }
 
-/// Each line: the time, what the member hears if anything, and behind the arrow what it does next.
+/// Each line: the time, the input of the member if there is one, and after the arrow its next step.
 fn check(is_static: bool, transcript: &str) {
     let backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(200));
     let mut member = Membership::new(is_static, backoff);
     for line in transcript.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let (told, expected) = line.split_once("->").expect("an arrow");
-        let words: Vec<&str> = told.split_whitespace().collect();
+        let (input, expected) = line.split_once("->").expect("an arrow");
+        let words: Vec<&str> = input.split_whitespace().collect();
         let now_ms = words[0].parse().unwrap();
         tell(&mut member, now_ms, &words[1..]);
         assert_eq!(step(&member.next(now_ms)), expected.trim(), "{line}");
@@ -139,7 +139,7 @@ fn what_is_revoked_is_acknowledged_before_more_comes() {
 }
 
 #[test]
-fn what_is_given_up_is_acknowledged_before_the_rest_is_taken_over() {
+fn a_revocation_is_acknowledged_before_the_rest_is_taken_over() {
     check(
         false,
         "0                       -> beat 0 full has -
@@ -173,7 +173,7 @@ fn what_is_not_wanted_any_more_is_withdrawn_and_that_is_reported() {
 }
 
 #[test]
-fn what_the_consumer_has_begun_with_is_given_up_behind_it() {
+fn partitions_that_the_consumer_has_begun_with_are_revoked_after_that() {
     check(
         false,
         "0                       -> beat 0 full has -
@@ -217,7 +217,7 @@ fn topics_are_taken_over_when_their_names_are_known() {
 }
 
 #[test]
-fn a_topic_that_is_made_anew_is_another_one() {
+fn a_topic_that_is_created_again_is_another_one() {
     check(
         false,
         "0                       -> beat 0 full has -
@@ -240,10 +240,10 @@ fn who_is_thrown_out_gives_up_and_joins_again() {
                  0 name a                -> wait
                  1 answer 3 100 a0       -> assign a0
                  2 reconciled            -> beat 3 has a0
-                 3 refuse {code}         -> give up
+                 3 refuse {code}         -> lose
                  4                       -> wait
                  5 reconciled            -> wait
-                 6 given up              -> beat 0 full has -
+                 6 lost                  -> beat 0 full has -
                  7 answer 4 100 a0       -> assign a0"
             ),
         );
@@ -296,8 +296,8 @@ fn who_is_idle_leaves_and_comes_back() {
              1 answer 1 100 a0     -> assign a0
              2 reconciled          -> beat 1 has a0
              3 answer 1 100        -> wait 102
-             50 idle beat {epoch}  -> give up
-             60 given up           -> beat 0 full has -"
+             50 idle beat {epoch}  -> lose
+             60 lost               -> beat 0 full has -"
         );
         check(is_static, &transcript);
     }
@@ -315,7 +315,7 @@ fn who_stops_leaves_as_soon_as_it_has_asked_to_join() {
              103 answer 1 100              -> wait 202
              104 stop beat {epoch}         -> wait 202
              202                           -> beat 1
-             203 refuse UNKNOWN_MEMBER_ID  -> give up
+             203 refuse UNKNOWN_MEMBER_ID  -> lose
              204 stop                      -> wait"
         );
         check(is_static, &transcript);

@@ -27,7 +27,7 @@ fn lost() -> Error {
     Error::ConnectionLost { broker: String::new(), api: "Produce", reason: String::new() }
 }
 
-/// A queue with what a producer would share.
+/// A queue with the state that a producer shares among queues.
 struct Fixture {
     queue: PartitionQueue,
     config: QueueConfig,
@@ -43,7 +43,7 @@ impl Fixture {
         Fixture { queue, config: config(), ids: BatchIds::default(), now_ms: 0, producer: name_of(7, 0) }
     }
 
-    /// With a broker that knows the producer.
+    /// A queue with a broker that knows the producer.
     fn known() -> Fixture {
         let mut fixture = Fixture::new();
         fixture.queue.is_known = true;
@@ -127,7 +127,7 @@ fn a_batch_that_goes_again_keeps_its_number_and_goes_before_those_behind_it() {
 }
 
 #[test]
-fn after_a_failure_for_good_the_rest_goes_on_under_the_next_epoch() {
+fn after_a_failure_for_good_the_rest_continues_under_the_next_epoch() {
     let mut fixture = Fixture::known();
     let (refused, first) = fixture.send("a");
     let (kept, second) = fixture.send("b");
@@ -233,7 +233,7 @@ fn no_delivery_waits_longer_than_the_delivery_may_take() {
     }
 }
 
-/// Of a batch that was sent, what came of that; nothing else is known to hold it back.
+/// The error of a batch that was sent is that of its last attempt; no other cause is known to hold it back.
 #[test]
 fn who_has_waited_too_long_is_reported_what_for() {
     for is_sent in [false, true] {
@@ -248,12 +248,12 @@ fn who_has_waited_too_long_is_reported_what_for() {
             Some(lost())
         });
         let Some(Err(Error::TimedOut { last, .. })) = delivery.poll_outcome() else { panic!("{delivery:?}") };
-        let told = if is_sent { broker_error(ErrorCode::NOT_ENOUGH_REPLICAS) } else { lost() };
-        assert_eq!(last, Some(Box::new(told)));
+        let expected = if is_sent { broker_error(ErrorCode::NOT_ENOUGH_REPLICAS) } else { lost() };
+        assert_eq!(last, Some(Box::new(expected)));
     }
 }
 
-/// Whose class says what can be done: nothing but to abort, unless nothing at all.
+/// The class of the error says what can be done: only abort, or nothing at all.
 #[test]
 fn in_a_transaction_what_fails_a_record_fails_the_transaction() {
     let refused = broker_error(ErrorCode::INVALID_RECORD);
@@ -267,7 +267,7 @@ fn in_a_transaction_what_fails_a_record_fails_the_transaction() {
         let (delivery, sent) = fixture.send("a");
         fixture.fail(&sent, error.clone());
         assert_eq!(delivery.poll_outcome(), Some(Err(expected.clone())));
-        assert_eq!(fixture.queue.take_failure().as_ref(), Some(error), "the transaction hears why");
+        assert_eq!(fixture.queue.take_failure().as_ref(), Some(error), "the transaction gets the error");
     }
     let mut fixture = Fixture::known();
     fixture.config.is_transactional = true;
@@ -284,7 +284,7 @@ fn in_a_transaction_what_fails_a_record_fails_the_transaction() {
 #[derive(Default)]
 struct Leader {
     log: Vec<String>,
-    /// It has taken a batch of the producer; before, it takes any number for the first.
+    /// It has a batch of the producer; before that, it takes any number for the first.
     knows: bool,
     epoch: i16,
     /// First number, count and offset of the last five batches.
@@ -312,7 +312,7 @@ impl Leader {
         if let Some((.., offset)) = self.recent.iter().find(|(f, c, _)| (*f, *c) == (first, count)) {
             return Ok(*offset);
         }
-        // As Kafka's does since 1.0, also of a batch that is older than those it remembers.
+        // Kafka's does so since 1.0, also for a batch that is older than those it remembers.
         if first != self.next {
             return Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER);
         }
@@ -327,8 +327,8 @@ impl Leader {
     }
 }
 
-/// A leader that gave up its office has written a batch and does not say so. The next one would forget the batch as it
-/// takes five others.
+/// A leader that has resigned has written a batch and does not say so. The next one would forget the batch after five
+/// others.
 #[test]
 fn a_batch_without_an_answer_is_not_left_behind_by_more_than_a_leader_remembers() {
     let mut world = World::new(Fixture::new());
@@ -347,7 +347,7 @@ fn a_batch_without_an_answer_is_not_left_behind_by_more_than_a_leader_remembers(
     assert_eq!((world.leader.log.len(), world.leader.epoch), (13, 0));
 }
 
-/// What may happen next.
+/// The events that may happen next.
 #[derive(Debug, Clone)]
 enum Step {
     Append,
@@ -358,11 +358,11 @@ enum Step {
     Disconnect {
         served_first: u8,
     },
-    /// Another node leads, with all that the one before wrote. That one answers nothing for the time being.
+    /// Another node leads, with all that its predecessor wrote. The predecessor answers nothing for now.
     Move {
         served_first: u8,
     },
-    /// The oldest request of a node that led before comes back.
+    /// The oldest request of an earlier leader comes back.
     Return {
         answered: bool,
     },
@@ -402,7 +402,7 @@ struct World {
     fixture: Fixture,
     leader: Leader,
     connection: VecDeque<Sendable>,
-    /// Requests that nodes have which led before.
+    /// Requests that earlier leaders have not answered.
     left_behind: VecDeque<Sendable>,
     deliveries: Vec<Delivery>,
 }
@@ -488,7 +488,7 @@ impl World {
         }
     }
 
-    /// The faults end; all that waits is sent.
+    /// The faults end; all waiting batches are sent.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             if self.fixture.queue.is_empty() {

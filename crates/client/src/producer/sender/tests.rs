@@ -1,4 +1,4 @@
-//! When the sender looks, and what is said of batches that could not be sent.
+//! The times at which the sender looks, and the errors of batches that could not be sent.
 
 use super::*;
 use crate::cluster::Refused;
@@ -9,7 +9,7 @@ fn because(reason: &str) -> Error {
     Error::Connect { broker: String::new(), reason: reason.to_owned() }
 }
 
-/// A trouble that is over, or another's, is not the reason why a delivery takes too long.
+/// A trouble that is over, or is another partition's, is not the reason why a delivery takes too long.
 #[tokio::test]
 async fn each_partition_has_its_own_trouble() {
     let broker = ScriptedBroker::start(1, |_| None);

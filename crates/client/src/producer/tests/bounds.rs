@@ -1,4 +1,4 @@
-//! What a producer takes of memory, of a request and of time at most, with brokers that do not do their part.
+//! Bounds of a producer's memory, requests and times, with brokers that do not do their part.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,14 +15,14 @@ use super::super::transaction::name_of;
 use super::*;
 use crate::testing::{Answered, Asked, ScriptedBroker, answer};
 
-/// Longer than anything here takes.
+/// Longer than any step of these tests takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn record(partition: i32, bytes: usize) -> Record {
     Record::new("t", vec![b'x'; bytes]).partition(partition)
 }
 
-/// Of all batches of a request: their records, their bytes, and the partitions.
+/// The records and bytes of all batches of a request together, and the partitions.
 fn load(request: &ProduceRequest<'_>) -> (usize, usize, Vec<i32>) {
     let (mut records, mut bytes, mut partitions) = (0, 0, Vec::new());
     for one in request.topic_data.iter().flat_map(|topic| &topic.partition_data) {
@@ -72,11 +72,11 @@ async fn a_broker_that_does_not_read_holds_back_what_is_not_acknowledged() {
         }
     };
     assert!(full.to_string().contains("waiting for room among the 65536 bytes"), "{full}");
-    let room = record_bytes(&record(0, 1_000));
+    let size = record_bytes(&record(0, 1_000));
     let open = sent.iter().filter(|delivery| delivery.poll_outcome().is_none()).count();
-    assert!(open * room <= 64 << 10, "{open} of {} are open", sent.len());
-    assert!((open + 1) * room > 64 << 10, "the kernel has the other {}; {open} are open", sent.len() - open);
-    assert_eq!(producer.owner.shared.memory.available_permits(), (64 << 10) - open * room);
+    assert!(open * size <= 64 << 10, "{open} of {} are open", sent.len());
+    assert!((open + 1) * size > 64 << 10, "the kernel has the other {}; {open} are open", sent.len() - open);
+    assert_eq!(producer.owner.shared.memory.available_permits(), (64 << 10) - open * size);
     broker.set_reading(true);
     producer.flush().await;
     assert!(sent.iter().all(|delivery| delivery.poll_outcome().unwrap().is_ok()));
@@ -139,13 +139,13 @@ async fn who_waits_for_a_sender_that_panics_is_reported() {
         let _sender = sender;
         panic!("on purpose");
     });
-    let told = Error::Panicked { what: "the sender of the producer".into() };
+    let expected = Error::Panicked { what: "the sender of the producer".into() };
     let outcome = tokio::time::timeout(LIMIT, delivery.outcome()).await.expect("the delivery has an outcome");
-    assert_eq!(outcome.unwrap_err(), told);
-    let outcome = tokio::time::timeout(LIMIT, blocked).await.expect("no caller waits for room");
-    assert_eq!(outcome.unwrap_err(), told);
+    assert_eq!(outcome.unwrap_err(), expected);
+    let outcome = tokio::time::timeout(LIMIT, blocked).await.expect("no caller waits for memory");
+    assert_eq!(outcome.unwrap_err(), expected);
     producer.flush().await;
-    assert_eq!(producer.send(record(0, 1)).await.unwrap_err(), told);
+    assert_eq!(producer.send(record(0, 1)).await.unwrap_err(), expected);
     assert!(panics.await.unwrap_err().is_panic());
 }
 
@@ -179,7 +179,7 @@ async fn a_transaction_is_neither_ended_nor_waited_for_when_another_clone_closes
     }
 }
 
-/// A broker that writes everything and ends transactions; how it was asked to end them.
+/// A broker that writes everything and ends transactions. It reports how it was asked to end them.
 fn ends_transactions() -> (ScriptedBroker, Arc<Mutex<Vec<bool>>>) {
     let ends = Arc::new(Mutex::new(Vec::new()));
     let seen = ends.clone();
@@ -198,7 +198,7 @@ fn ends_transactions() -> (ScriptedBroker, Arc<Mutex<Vec<bool>>>) {
     (broker, ends)
 }
 
-/// With a transaction that has a record.
+/// A producer with a transaction that has a record.
 async fn in_transaction(broker: &ScriptedBroker) -> Producer {
     let config = ProducerConfig::new(broker.client()).transactional_id("id").linger(Duration::from_secs(60));
     let producer = Producer::new(config).unwrap();
@@ -221,7 +221,7 @@ async fn closing_aborts_an_open_transaction() {
 }
 
 #[tokio::test]
-async fn closing_aborts_what_no_caller_goes_on_to_commit() {
+async fn closing_aborts_a_commit_that_no_caller_continues() {
     let (broker, ends) = ends_transactions();
     let producer = in_transaction(&broker).await;
     let _waiting = producer.send(record(0, 1)).await.unwrap();

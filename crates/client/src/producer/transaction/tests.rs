@@ -1,4 +1,4 @@
-//! Transcripts: what callers want and brokers answer, and what comes of it.
+//! Transcripts: calls and answers of brokers, and their effect.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn open(is_v2: bool) -> Transactions {
     transactions
 }
 
-/// What a call does in each state: the words of its error, or `ok`.
+/// Checks the outcome of a call in each state: the words of its error, or `ok`.
 fn check(call: impl Fn(&mut Transactions) -> Result<(), Error>, expected: [&str; 6]) {
     let failed = refusal(ErrorCode::INVALID_RECORD);
     let fenced = refusal(ErrorCode::PRODUCER_FENCED);
@@ -54,7 +54,7 @@ fn each_call_has_its_time() {
 }
 
 #[test]
-fn with_version_1_the_coordinator_hears_of_partitions_first() {
+fn with_version_1_partitions_are_added_first() {
     let mut transactions = open(false);
     assert!(!transactions.may_send(&t(0)) && !transactions.may_send(&t(1)));
     let first = transactions.begin_adding().unwrap();
@@ -183,9 +183,9 @@ fn a_transaction_that_has_begun_cannot_be_unheard_of() {
     transactions.begin_commit().unwrap();
     assert_eq!(transactions.end(true), Ok(End::Ask(name_of(7, 0))));
     let unheard_of = refusal(ErrorCode::INVALID_TXN_STATE);
-    let told = Error::ProducerFailed { reason: Box::new(unheard_of.clone()) };
-    assert_eq!(transactions.end_answered(Err(unheard_of)), Err(told.clone()));
-    assert_eq!(transactions.begin_abort(), Err(told), "asking again would be answered alike");
+    let expected = Error::ProducerFailed { reason: Box::new(unheard_of.clone()) };
+    assert_eq!(transactions.end_answered(Err(unheard_of)), Err(expected.clone()));
+    assert_eq!(transactions.begin_abort(), Err(expected), "asking again would be answered alike");
 }
 
 #[test]
@@ -258,8 +258,8 @@ fn an_abort_that_is_refused_has_nothing_left_to_try() {
     transactions.may_send(&t(0));
     transactions.begin_abort().unwrap();
     assert_eq!(transactions.end(false), Ok(End::Ask(name_of(7, 0))));
-    let told = transactions.end_answered(Err(refusal(ErrorCode::TRANSACTION_ABORTABLE))).unwrap_err();
-    check_class(&mut transactions, &told, ErrorClass::Fatal, false);
+    let error = transactions.end_answered(Err(refusal(ErrorCode::TRANSACTION_ABORTABLE))).unwrap_err();
+    check_class(&mut transactions, &error, ErrorClass::Fatal, false);
 }
 
 #[test]
@@ -287,22 +287,22 @@ fn unsupported() -> Error {
     Error::Unsupported { broker: String::new(), reason: String::new() }
 }
 
-/// What can be done by the class of an error is what the next calls let do.
-fn check_class(transactions: &mut Transactions, told: &Error, class: ErrorClass, commit: bool) {
-    assert_eq!(told.class(), class, "{told}");
+/// Checks that the next calls allow what the class of an error says.
+fn check_class(transactions: &mut Transactions, error: &Error, class: ErrorClass, commit: bool) {
+    assert_eq!(error.class(), class, "{error}");
     match class {
         ErrorClass::Abortable => {
-            assert_eq!(transactions.begin_commit().as_ref(), Err(told));
-            assert_eq!(transactions.begin_abort(), Ok(()), "{told}");
+            assert_eq!(transactions.begin_commit().as_ref(), Err(error));
+            assert_eq!(transactions.begin_abort(), Ok(()), "{error}");
         }
         ErrorClass::Fatal => {
             for again in [transactions.begin(), transactions.begin_commit(), transactions.begin_abort()] {
-                assert_eq!(again.as_ref(), Err(told));
+                assert_eq!(again.as_ref(), Err(error));
             }
         }
-        ErrorClass::Retriable if commit => assert_eq!(transactions.begin_commit(), Ok(()), "{told}"),
-        ErrorClass::Retriable => assert_eq!(transactions.begin_abort(), Ok(()), "{told}"),
-        ErrorClass::Permanent => panic!("nothing of a transaction fails alone: {told}"),
+        ErrorClass::Retriable if commit => assert_eq!(transactions.begin_commit(), Ok(()), "{error}"),
+        ErrorClass::Retriable => assert_eq!(transactions.begin_abort(), Ok(()), "{error}"),
+        ErrorClass::Permanent => panic!("nothing of a transaction fails alone: {error}"),
     }
 }
 
@@ -320,9 +320,9 @@ fn what_fails_in_a_transaction_is_of_the_class_of_what_comes_next() {
         (refusal(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ErrorClass::Fatal),
     ] {
         let mut transactions = open(true);
-        let told = transactions.failed(&error);
-        assert_eq!(told, of_record(&error), "who has sent a record hears the same");
-        check_class(&mut transactions, &told, class, true);
+        let failure = transactions.failed(&error);
+        assert_eq!(failure, of_record(&error), "the record has the same error");
+        check_class(&mut transactions, &failure, class, true);
     }
 }
 
@@ -346,9 +346,9 @@ fn what_keeps_a_transaction_from_its_end_is_of_the_class_of_what_comes_next() {
                 transactions.begin_abort().unwrap();
             }
             transactions.end(commit).unwrap();
-            let told = transactions.end_answered(Err(error.clone())).unwrap_err();
+            let failure = transactions.end_answered(Err(error.clone())).unwrap_err();
             if commit || class != ErrorClass::Abortable {
-                check_class(&mut transactions, &told, class, commit);
+                check_class(&mut transactions, &failure, class, commit);
             }
         }
     }

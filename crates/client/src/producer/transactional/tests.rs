@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::*;
-use crate::testing::{BrokenNetwork, PATIENCE, World, eventually, on_both_brokers};
+use crate::testing::{BrokenNetwork, WAIT_TIMEOUT, World, eventually, on_both_brokers};
 use crate::{
     ClientConfig, Consumer, ConsumerConfig, ErrorClass, ErrorCode, GroupConfig, GroupConsumer, Isolation,
     Position, ProducerConfig, Record,
@@ -20,7 +20,7 @@ on_both_brokers!(
     offsets_are_committed_with_version_1_of_the_protocol,
     an_older_producer_of_the_same_name_is_fenced,
     after_a_failure_the_transaction_can_only_be_aborted,
-    after_a_failure_with_version_1_the_epoch_goes_on,
+    after_a_failure_with_version_1_the_epoch_advances,
     what_is_not_sent_when_a_transaction_is_aborted_fails,
     transactions_survive_connections_that_break,
     a_transaction_that_is_open_is_aborted_by_closing,
@@ -31,7 +31,7 @@ fn config(client: ClientConfig, world: &World) -> ProducerConfig {
     ProducerConfig::new(client).transactional_id(world.name("id"))
 }
 
-/// A producer that may begin.
+/// A producer that may begin a transaction.
 async fn producer(world: &World) -> Producer {
     let producer = Producer::new(config(world.client(), world)).unwrap();
     producer.init_transactions().await.unwrap();
@@ -68,7 +68,7 @@ async fn read(world: &World, partition: i32, isolation: Isolation) -> Vec<i32> {
     let mut consumer =
         Consumer::new(ConsumerConfig { isolation, ..ConsumerConfig::new(world.client()) }).unwrap();
     consumer.assign([(key.clone(), Position::Offset(0))]);
-    let (mut numbers, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+    let (mut numbers, deadline) = (Vec::new(), Instant::now() + WAIT_TIMEOUT);
     while consumer.position(&key).unwrap() < ends[&key] {
         assert!(Instant::now() < deadline, "only {numbers:?} of {key} came");
         let next = tokio::time::timeout(Duration::from_millis(50), consumer.next());
@@ -160,7 +160,7 @@ async fn offsets_are_committed_with_version_1_of_the_protocol(world: World) {
     pass_on(&world, &producer).await;
 }
 
-/// Reads ten records, and commits how far with a record of another topic.
+/// Reads ten records, and commits the position with a record of another topic.
 async fn pass_on(world: &World, producer: &Producer) {
     world.create(1, &[]).await;
     let output = world.name("output");
@@ -228,7 +228,7 @@ async fn after_a_failure_the_transaction_can_only_be_aborted(world: World) {
     fail_and_go_on(&world, &producer).await;
 }
 
-async fn after_a_failure_with_version_1_the_epoch_goes_on(world: World) {
+async fn after_a_failure_with_version_1_the_epoch_advances(world: World) {
     let producer = producer_v1(&world).await;
     fail_and_go_on(&world, &producer).await;
 }
@@ -266,7 +266,7 @@ async fn what_is_not_sent_when_a_transaction_is_aborted_fails(world: World) {
     becomes_committed(&world, &[0, 1]).await;
 }
 
-/// Long before its coordinator would do so.
+/// The transaction is aborted long before its coordinator would do so.
 async fn a_transaction_that_is_open_is_aborted_by_closing(world: World) {
     world.create(2, &[]).await;
     let producer = producer(&world).await;
@@ -288,7 +288,7 @@ async fn a_transaction_that_is_open_is_aborted_by_closing(world: World) {
 }
 
 async fn transactions_survive_connections_that_break(world: World) {
-    // Our broker is started anew for it, with the address of the network.
+    // Our broker is started again for it, with the address of the network.
     let broken = BrokenNetwork::start(world, 2_000, 20);
     let world = &broken.world;
     world.create(2, &[]).await;
