@@ -21,6 +21,12 @@ fn group(schedule: &Schedule) -> (ManualClock, Group) {
     (manual, schedule.group(&clock, 1))
 }
 
+/// Waits on a thread of a schedule until so much time of its clock has passed.
+fn pass(time: Duration) {
+    let (never, lock) = (Condvar::new(), Mutex::new(()));
+    while !never.wait_for(&mut lock.lock(), time) {}
+}
+
 /// The order in which three threads take their steps, each of which waits for some virtual milliseconds.
 fn order(seed: u64) -> Vec<(usize, u64)> {
     let schedule = Schedule::new();
@@ -31,7 +37,7 @@ fn order(seed: u64) -> Vec<(usize, u64)> {
         let run = move || {
             for step in 0..4 {
                 noted.lock().push((number, clock.mono_ms()));
-                sync::sleep(Duration::from_millis(step + number as u64 % 2));
+                pass(Duration::from_millis(step + number as u64 % 2));
             }
         };
         group.spawn("steps", run).expect("a thread can be made");
@@ -91,7 +97,7 @@ fn a_thread_starts_others_of_its_group_and_waits_for_them() {
     let (manual, group) = group(&schedule);
     let run = || {
         let inner = supervised::spawn_vital("inner", "the test waits for it", || {
-            sync::sleep(Duration::from_secs(3));
+            pass(Duration::from_secs(3));
             7
         });
         inner.expect("a thread can be made").join().expect("it does not panic")
@@ -122,7 +128,7 @@ fn threads_of_a_killed_group_end_where_they_are() {
         let run = move || {
             let _held = held;
             let _guard = AbortOnPanic("a process that was killed does not end that of the test");
-            sync::sleep(Duration::from_secs(1));
+            pass(Duration::from_secs(1));
             unreachable!("the time stands");
         };
         group.spawn("sleeps", run).expect("a thread can be made");
