@@ -565,7 +565,7 @@ impl Node {
     /// A partition whose replica takes part.
     pub(crate) fn partition(&self, partition: usize) -> Option<Arc<Partition>> {
         let (running, identity) = (self.running.as_ref()?, self.partitions.get(partition)?);
-        let partition = running.topics.partition(&identity.topic, identity.partition)?;
+        let partition = running.partition(partition, identity)?;
         partition.replica_failure().is_none().then_some(partition)
     }
 }

@@ -259,6 +259,14 @@ impl Running {
         }
     }
 
+    /// The partition of a number, which has this identity.
+    pub(super) fn partition(&self, number: usize, identity: &PartitionIdentity) -> Option<Arc<Partition>> {
+        match &self.whole {
+            None => self.partitions.get(number).cloned(),
+            Some(_) => self.topics.partition(&identity.topic, identity.partition),
+        }
+    }
+
     /// All partitions that it has now.
     pub(super) fn partitions(&self) -> Vec<Arc<Partition>> {
         match &self.whole {
