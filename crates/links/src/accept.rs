@@ -17,19 +17,19 @@ use super::{Links, PeerLink, set_silence_max};
 
 /// The link that a peer has dialled.
 pub(super) struct Incoming {
-    /// A peer that is there says something within this time.
+    /// A live peer sends something within this time.
     alive_max: Duration,
     current: Mutex<Current>,
     /// Held while frames are taken: a new link begins when the old one is out of the way.
     turn: Mutex<()>,
-    /// When something came over it last.
+    /// Time of the last frame that came over it, in milliseconds.
     heard_ms: AtomicU64,
 }
 
 #[derive(Default)]
 struct Current {
     generation: u64,
-    /// How many links there were: which one is the current.
+    /// Number of the current link: links of this peer are counted from 1.
     number: u64,
     stream: Option<TcpStream>,
     /// The address that it was dialled from.
@@ -48,9 +48,9 @@ struct Claim {
 /// Why a link does not get the place of another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kept {
-    /// The link that is there is of a later process of the node.
+    /// The existing link is of a later process of the node.
     Later,
-    /// The link that is there lives, and anybody may have dialled the other one.
+    /// The existing link is alive, and the new one may have been dialled by anyone.
     Alive,
 }
 
@@ -65,12 +65,12 @@ impl Incoming {
         self.current.lock().shut_down();
     }
 
-    /// Whether the peer has a link that was accepted, and has said something on it lately.
+    /// Returns true if the peer has a link that was accepted, and has sent something on it within `alive_max`.
     pub(super) fn is_alive(&self, now_ms: u64) -> bool {
         self.current.lock().stream.is_some() && self.is_heard(now_ms)
     }
 
-    /// When something came over its links last; none before the first one.
+    /// Time of the last frame that came over its links; `None` before the first one.
     pub(super) fn last_heard_ms(&self) -> Option<u64> {
         Some(self.heard_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0)
     }
@@ -84,9 +84,9 @@ impl Incoming {
         self.heard_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Gives the place of the link that is there to another, unless that one is of a later process of the same node. Where nothing
-    /// proves whose a hello is, one that comes neither from where the node is nor from where its link does takes the place of no link
-    /// that lives, and gives way to any that comes from where the node is. Returns the number of the new link.
+    /// Replaces the existing link by a new one, unless the existing one is of a later process of the same node. Without
+    /// authentication a hello may be of anyone: if it comes neither from the node's address nor from that of its link, it does not
+    /// replace a link that is alive, and any hello from the node's address replaces it. Returns the number of the new link.
     ///
     /// The question and the act are one: of two processes that dial at once the later one keeps the place.
     fn claim(&self, claim: Claim, is_known_at: impl Fn(IpAddr) -> bool) -> Result<u64, Kept> {
@@ -249,7 +249,7 @@ impl Kept {
     }
 }
 
-/// Whether a link ended because of what was sent.
+/// Returns true if a link ended because of invalid data.
 fn is_fault(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidData
 }

@@ -45,7 +45,7 @@ impl Awaited {
         *stage = Some(Stage { name, since_ms, reason });
     }
 
-    /// The start goes on.
+    /// Clears the reason: the start waits no longer.
     pub fn goes_on(&self) {
         *self.stage.lock() = None;
     }

@@ -27,7 +27,7 @@ const SERVED_BYTES_MAX: usize = 128 << 20;
 pub(super) const SERVED: u8 = 0;
 pub(super) const REFUSED: u8 = 1;
 
-/// What is asked.
+/// Kind of a request; its handler gives the number its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallKind(pub u8);
 
@@ -40,7 +40,7 @@ pub enum CallError {
     /// The link ended before the answer came. It is not known whether the request was served.
     #[error("the link ended before the answer came")]
     Disconnected,
-    /// So many wait already, or it is too long.
+    /// Too many requests wait already, or this one is too long.
     #[error("too many requests wait for the node, or this one is too long")]
     TooMany,
     /// There was no answer in time. It is not known whether the request was served.
@@ -51,7 +51,7 @@ pub enum CallError {
     Refused,
 }
 
-/// What gets an answer.
+/// Callback that gets the answer.
 pub(crate) type OnAnswer = Box<dyn FnOnce(Result<Vec<u8>, CallError>) + Send>;
 
 /// Serves the requests of other nodes. Called on one of a few threads that may block for a moment, not for another
@@ -68,7 +68,7 @@ pub(super) struct Serving {
     bytes: AtomicUsize,
 }
 
-/// Where answers to one peer's requests go.
+/// Writer of the answers to one peer's requests.
 pub(super) struct Answers {
     writer: Mutex<Box<dyn AnswerWriter>>,
     serving: Arc<Serving>,

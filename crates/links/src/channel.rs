@@ -17,10 +17,10 @@ use mainstem_runtime::clock::machine_now;
 const SEALED_AT_ONCE: usize = 64 << 10;
 /// Bytes that are read from the socket at once.
 const READ_BYTES: usize = 64 << 10;
-/// What a session wants to say by itself waits up to so many bytes.
+/// Limit of the bytes that a TLS session wants to send by itself and that wait to be written.
 const PENDING_MAX: usize = 64 << 10;
-/// After the last word to a peer that is refused, what it still sends is dropped for so long, and so many bytes: a
-/// connection that is closed before would be reset, and the word lost.
+/// After the last message to a peer that is refused, what it still sends is read and dropped, for this time and up to
+/// `LINGER_BYTES`. A connection that is closed at once would be reset, and the message lost.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 64 << 10;
 
@@ -32,7 +32,7 @@ pub struct Channel {
     pub writer: ChannelWriter,
 }
 
-/// What is received.
+/// Receiving half of a connection, decrypted if it is TLS.
 pub struct ChannelReader {
     socket: TcpStream,
     tls: Option<Sealed>,
@@ -45,7 +45,7 @@ pub struct ChannelReader {
     deadline: Option<Instant>,
 }
 
-/// What is sent.
+/// Sending half of a connection, encrypted if it is TLS.
 pub struct ChannelWriter {
     socket: TcpStream,
     tls: Option<Sealed>,
@@ -168,7 +168,7 @@ fn set_deadline(socket: &TcpStream, deadline: Instant) -> io::Result<()> {
     }
 }
 
-/// What a time-out of the system's is called.
+/// Names a time-out of the operating system.
 fn in_time(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {

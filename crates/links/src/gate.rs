@@ -1,4 +1,4 @@
-//! Who may speak as a node: what a connection to the controllers' listener has to prove, on either end.
+//! Authentication and authorization of nodes: what a connection to the controllers' listener has to prove, on either end.
 //!
 //! ```text
 //!  connected ──TLS──▶ sealed ──SASL──▶ principal ──ClusterAction──▶ a question of founding, or a link
@@ -183,7 +183,7 @@ impl NodeGate {
     /// Finds out who has connected. Blocks, at most for `mainstem.authentication.timeout.ms` and what refusals take.
     ///
     /// # Errors
-    /// When it does not prove who it is; that was logged, and the peer told as far as it may know.
+    /// When it does not prove who it is; that was logged, and the peer was notified as far as it may know.
     pub fn accept(&self, socket: TcpStream) -> io::Result<Arrived> {
         let peer = socket.peer_addr()?;
         let arrived = self.authenticate(socket, peer);
@@ -294,8 +294,8 @@ impl NodeGate {
         Ok(channel)
     }
 
-    /// Whether a node that was dialled has yet to prove who it is, beyond the name in its certificate: by PLAIN it says
-    /// nothing of itself, and by SCRAM no more than that it knows this node's user.
+    /// Returns true if a node that was dialled has yet to prove who it is, beyond the name in its certificate. With PLAIN the
+    /// dialled node proves nothing, and with SCRAM only that it knows this node's user.
     pub fn wants_proof(&self) -> bool {
         self.sasl.is_some()
     }
@@ -339,8 +339,8 @@ impl NodeGate {
         }
     }
 
-    /// What unknown users are shown is made from the cluster's secret; before there is a broker that knows it, from the users
-    /// that are known first, which are the same after another start.
+    /// Secret from which the SCRAM salts of unknown users are derived. It is the cluster's secret; until a broker knows that, it
+    /// is derived from the users of the first records, which are the same after a restart.
     fn decoy_key(&self) -> Secret {
         let secret = self.node.get().and_then(|node| node.decoy_secret());
         secret.or_else(|| self.first.scram_secret()).unwrap_or_else(|| self.decoy_key.clone())
@@ -390,7 +390,7 @@ impl Credentials for NodeUsers<'_> {
     }
 }
 
-/// Who a peer is by its certificate.
+/// Principal of a peer, from its certificate.
 fn principal_of(channel: &Channel, tls: &TlsSettings) -> io::Result<KafkaPrincipal> {
     let principal = channel.with_session(|session| session.principal(&tls.mapping()));
     let principal = principal.unwrap_or_else(|| Ok(KafkaPrincipal::anonymous()));
@@ -409,7 +409,7 @@ pub fn read_frame(stream: &mut impl Read, most: usize) -> io::Result<Vec<u8>> {
     if length > most {
         return Err(invalid("its first frame is too long for another node's"));
     }
-    // It grows with what arrives: a stranger's word for the length costs nothing.
+    // It grows with what arrives: a length that an unauthenticated peer announces costs nothing.
     let mut frame = Vec::new();
     let read = stream.take(length as u64).read_to_end(&mut frame)?;
     match read == length {
@@ -418,7 +418,7 @@ pub fn read_frame(stream: &mut impl Read, most: usize) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What to do about it, beside what went wrong between the two.
+/// Adds to an error of the authentication what to do about it.
 fn explained(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return invalid(

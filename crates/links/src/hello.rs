@@ -12,7 +12,7 @@ const HELLO_VERSION: i16 = 1;
 /// A hello, or its answer, has at most so many bytes: those of somebody else are not waited for.
 pub(crate) const HELLO_BYTES_MAX: usize = 1024;
 
-/// Whether a request, without its length, is a hello.
+/// Returns true if a request, given without its length, is a hello.
 pub fn is_hello(frame: &[u8]) -> bool {
     frame.starts_with(&HELLO_API_KEY.to_be_bytes())
 }

@@ -69,12 +69,12 @@ pub use throttle::{CATCH_UP_RATE, Rates};
 /// A frame has at most so many bytes behind its head: as Kafka's requests (`socket.request.max.bytes`), and more than a
 /// batch can have.
 const BODY_BYTES_MAX: usize = 100 << 20;
-/// How often who waits for an answer looks whether it still wants it.
+/// Interval at which a caller that waits for an answer checks whether it still wants it.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Threads that serve the requests of other nodes.
 const CALL_THREADS: usize = 4;
 
-/// Who this node is to others.
+/// Identity of this node towards other nodes.
 #[derive(Debug, Clone)]
 pub struct LinkIdentity {
     /// `node.id`.
@@ -90,13 +90,13 @@ pub struct LinkIdentity {
 pub struct Peer {
     /// Its `node.id`.
     pub node: i32,
-    /// Where its CONTROLLER listener is.
+    /// Host of its CONTROLLER listener.
     pub host: String,
     /// The port there.
     pub port: u16,
 }
 
-/// What links are started with.
+/// Options of the links of a node.
 #[derive(Debug, Clone)]
 pub struct LinksOptions {
     /// The broker's clock.
@@ -111,7 +111,7 @@ pub struct LinksOptions {
     pub awaited: Arc<Awaited>,
 }
 
-/// How long links may be silent, by the machines' time: the kernels of both ends count as well.
+/// Limits of the silence of links, by the machine's clock: the kernels of both ends count too.
 #[derive(Debug, Clone, Copy)]
 pub struct SilenceLimits {
     /// A link on which nothing is said says so after this time.
@@ -121,7 +121,7 @@ pub struct SilenceLimits {
 }
 
 impl SilenceLimits {
-    /// A peer that is there says something within this time: it keeps its link alive.
+    /// A live peer sends something within this time, to keep its link alive.
     fn alive_max(&self) -> Duration {
         self.keep_alive * 3
     }
@@ -171,7 +171,7 @@ pub struct Links {
     threads: Mutex<Vec<Thread>>,
 }
 
-/// What happened, for the metrics.
+/// Counters of events, for the metrics.
 #[derive(Debug, Default)]
 struct Counters {
     too_far_behind: AtomicU64,
@@ -188,7 +188,7 @@ struct Groups {
     all: Option<Arc<[Arc<GroupHandle>]>>,
 }
 
-/// What there is for one other node.
+/// State of the links with one other node.
 struct PeerLink {
     /// Its rank among the peers.
     rank: usize,
@@ -584,7 +584,7 @@ impl Links {
         }
     }
 
-    /// What was on its way to a node is lost.
+    /// Reports to the groups that messages on their way to a node are lost.
     fn report_unreachable(&self, node: i32) {
         for group in self.groups().iter().filter_map(|one| one.group()) {
             group.report_unreachable(node);

@@ -22,10 +22,10 @@ const READ_BYTES: usize = 64 << 10;
 const KEPT_BYTES: usize = 1 << 20;
 /// Groups on one link.
 const ALIASES_MAX: usize = 1 << 20;
-/// How often it is looked whether the peer may still speak as a node.
+/// Interval of the checks whether the peer may still act as a node.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether the peer may still speak as a node.
+/// Check whether the peer may still act as a node.
 pub(super) struct Leave {
     pub(super) principal: KafkaPrincipal,
     pub(super) host: IpAddr,
@@ -241,10 +241,10 @@ fn fault(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// What was read from a link and is not taken yet.
+/// Bytes that were read from a link and are not taken yet.
 pub(super) struct Input {
     bytes: Vec<u8>,
-    /// So many of them are taken.
+    /// Number of the bytes that are taken.
     taken: usize,
     body_max: usize,
 }

@@ -189,7 +189,7 @@ fn garbage_ends_a_link_and_nothing_else() {
     assert_eq!(welcome.refusal, "", "a link of the same node is taken after it");
 }
 
-/// A stranger may say a hello that is taken as often as it likes.
+/// An unauthenticated peer may send a valid hello any number of times.
 #[test]
 fn a_peer_whose_links_end_for_one_reason_is_one_line() {
     let node = Alone::knows_node_2();
@@ -305,7 +305,7 @@ fn an_answer_that_never_comes_is_not_waited_for() {
         answered.try_iter().collect::<Vec<_>>(),
         [0, 1].map(|number| (number, Err(CallError::TimedOut)))
     );
-    // The late answers find no one, and the link goes on.
+    // No caller waits for the late answers any more, and the link stays.
     kept.0.lock().drain(..).for_each(|reply| reply.answer(b"late"));
     let on_answer = move |result| answer.send((2, result)).expect("it is waited for");
     links.call_then(1, CallKind(1), Vec::new(), Box::new(on_answer));

@@ -71,7 +71,7 @@ impl<S: Write> Writer<S> {
         }
     }
 
-    /// What there is to do at `now`, by the time that silence is measured with.
+    /// Returns what to do at `now`, which is of the clock that silence is measured with.
     pub(super) fn next(&mut self, outbox: &mut Outbox, now: Instant) -> Next {
         if !outbox.is_open() {
             return Next::End;

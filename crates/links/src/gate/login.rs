@@ -1,4 +1,4 @@
-//! How a node proves to another one who it is, by SASL: Kafka's requests, from a thread that blocks.
+//! SASL authentication of a node to another one: Kafka's requests, from a thread that blocks.
 
 use std::io::{self, Write};
 
