@@ -270,13 +270,13 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let alive_max = Duration::from_secs(3);
         let incoming = Incoming::new(alive_max);
-        let (of_node, of_gateway, stranger) = ([10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]);
+        let (of_node, of_gateway, elsewhere) = ([10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]);
         let claim_from = |from: [u8; 4], generation: u64, now_ms: u64| {
             let claim = Claim { generation, stream: stream(&listener), from: from.into(), now_ms };
             incoming.claim(claim, |address| address == IpAddr::from(of_node))
         };
         let claim = |generation: u64, is_known: bool, now_ms: u64| {
-            claim_from(if is_known { of_node } else { stranger }, generation, now_ms)
+            claim_from(if is_known { of_node } else { elsewhere }, generation, now_ms)
         };
         assert_eq!(claim(5, true, 1_000), Ok(1));
         let alive_ms = u64::try_from(alive_max.as_millis()).expect("some seconds");

@@ -46,7 +46,7 @@ impl Awaited {
     }
 
     /// Clears the reason: the start waits no longer.
-    pub fn goes_on(&self) {
+    pub fn clear(&self) {
         *self.stage.lock() = None;
     }
 

@@ -39,7 +39,7 @@ pub struct ChannelReader {
     /// In clear and not taken yet, from `taken` on.
     opened: Vec<u8>,
     taken: usize,
-    /// Room for what is read from the socket.
+    /// Buffer of bytes from the socket.
     received: Vec<u8>,
     is_over: bool,
     deadline: Option<Instant>,
@@ -148,12 +148,12 @@ impl Channel {
 /// Half-closes, and drops what comes.
 fn linger(socket: &mut TcpStream) {
     let deadline = machine_now() + LINGER;
-    let (mut dropped, mut room) = (0, vec![0; 4 << 10]);
+    let (mut dropped, mut buffer) = (0, vec![0; 4 << 10]);
     if socket.shutdown(Shutdown::Write).is_err() {
         return;
     }
     while dropped < LINGER_BYTES && set_deadline(socket, deadline).is_ok() {
-        match socket.read(&mut room) {
+        match socket.read(&mut buffer) {
             Ok(0) | Err(_) => return,
             Ok(count) => dropped += count,
         }

@@ -128,8 +128,8 @@ fn dial(links: &Links, peer: &PeerLink) -> Result<Channel, DialError> {
     })?;
     let welcome = Welcome::decode(&frame).map_err(|error| DialError::Refused(error.to_string()))?;
     // One that does not say its cluster's id does not know the address of this node.
-    let is_told = !welcome.cluster_id.is_empty();
-    if !welcome.refusal.is_empty() && is_told && welcome.cluster_id != links.cluster_id {
+    let names_cluster = !welcome.cluster_id.is_empty();
+    if !welcome.refusal.is_empty() && names_cluster && welcome.cluster_id != links.cluster_id {
         let Welcome { cluster_id, refusal, .. } = welcome;
         return Err(DialError::OtherCluster { cluster_id, refusal });
     }

@@ -384,7 +384,7 @@ impl Links {
         let mut current = self.rates.write();
         if *current != rates {
             *current = rates;
-            self.throttle.begin_anew(self.clock().instant());
+            self.throttle.reset(self.clock().instant());
         }
     }
 

@@ -198,11 +198,11 @@ fn a_peer_whose_links_end_for_one_reason_is_one_line() {
         for _ in 0..5 {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
             let port = listener.local_addr().expect("an address").port();
-            let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+            let mut peer = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
             let (stream, _) = listener.accept().expect("it has connected");
             // A frame of an unknown kind follows.
             let said = [&hello().encode()[..], &[0, 0, 0, 1, 99]].concat();
-            stranger.write_all(&said).expect("it fits");
+            peer.write_all(&said).expect("it fits");
             let mut arrived = gate().accept(stream).expect("nothing is asked for");
             let frame = read_frame(&mut arrived.channel.reader).expect("a hello");
             accept::run(&node.links, arrived, &frame);

@@ -41,7 +41,7 @@ impl Throttle {
     }
 
     /// Forgets what was sent at earlier rates: the next append may be sent at `now`.
-    pub(super) fn begin_anew(&self, now: Instant) {
+    pub(super) fn reset(&self, now: Instant) {
         *self.free_at.lock() = now;
     }
 
@@ -79,7 +79,7 @@ mod tests {
         // Another rate is not waited for.
         throttle.charge(at(5_010), u64::MAX, 0);
         assert_eq!(throttle.pause(at(5_010)), COST_MAX);
-        throttle.begin_anew(at(5_020));
+        throttle.reset(at(5_020));
         assert_eq!(throttle.pause(at(5_020)), Duration::ZERO);
     }
 

@@ -1,6 +1,6 @@
 //! This node among others: what it asks of them and answers, who leads which partition, and who is there.
 //!
-//! Threads: `cluster-roles` (roles of this node's replicas: coordinators are loaded and given up, leaders made known) and
+//! Threads: `cluster-roles` (roles of this node's replicas: coordinators are loaded and unloaded, leaders made known) and
 //! `cluster-members` (signs of life, fencing). Without other nodes nothing of this is there.
 
 use std::collections::BTreeMap;
@@ -50,13 +50,13 @@ pub(crate) const FORWARD: CallKind = CallKind(3);
 /// The time that a node's clock shows: milliseconds since 1970, as a big-endian i64. Nodes of earlier releases refuse it.
 pub(crate) const CLOCK: CallKind = CallKind(5);
 
-/// How long the metadata leader is looked for before a client gets the answer that there is none.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// How long one node may take to answer.
+/// Time for which the metadata leader is looked for, before a client gets the answer that there is none.
+pub(crate) const LEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time in which one node must answer.
 const ANSWER_TIME: Duration = Duration::from_secs(12);
 /// Between two attempts.
 const RETRY: Duration = Duration::from_millis(50);
-/// How often the metadata note who leads.
+/// Interval at which leaders are written to the metadata.
 const NOTED_EVERY: Duration = Duration::from_secs(1);
 /// Leaders that one record batch notes.
 const NOTED_MAX: usize = 1_000;
@@ -72,7 +72,7 @@ pub struct Cluster {
     pub directories: BTreeMap<i32, Uuid>,
     /// The connections to them.
     pub links: Arc<Links>,
-    /// Who leads what.
+    /// Leaders of the partitions.
     pub(crate) leaders: LeaderTable,
     /// The epoch of this node's registration, and what it says.
     registered: Mutex<Option<(i64, NodeStart)>>,
@@ -91,13 +91,13 @@ pub struct Cluster {
     reporting: Worker,
     /// Those who wait until this node knows what the metadata leader knows.
     catching_up: Mutex<Vec<OnCurrent>>,
-    /// What has happened to the partitions that this node leads.
+    /// Counters of events at partitions that this node leads.
     pub led: LedCounters,
     /// The differences between their clocks and this node's.
     pub clocks: Arc<Clocks>,
 }
 
-/// What has happened to the partitions that this node leads or led, since its start.
+/// Counters of events, since the start, at partitions that this node leads or led.
 #[derive(Debug, Default)]
 pub struct LedCounters {
     /// Replicas were found out of sync, once for each look at a partition that found any.
@@ -318,9 +318,9 @@ impl Cluster {
 
     // Leaders.
 
-    /// Who leads a partition with several replicas: the replica here knows it, or the table does. A replica that looks for a
-    /// leader knows that the last one is none any more, this node included: a node that is cut off names none, so that
-    /// clients ask others.
+    /// Returns the leader of a partition with several replicas, from the replica on this node or else from the table. While the
+    /// replica looks for a leader, the leader before (perhaps this node) does not count. So a node that is cut off names no
+    /// leader, and clients ask other nodes.
     pub(crate) fn leader_of(&self, key: PartitionKey, partition: Option<&Partition>) -> Option<Leader> {
         let known = self.leaders.get(key);
         let led = partition.map(|partition| partition.leadership());
@@ -337,7 +337,7 @@ impl Cluster {
         }
     }
 
-    /// Who leads any partition: one with a single replica is led where that is.
+    /// Returns the leader of any partition. A partition with a single replica is led by the node of that replica.
     pub fn leader_of_partition(&self, topic: Uuid, index: i32, partition: &Partition) -> Option<Leader> {
         let image = self.controller.image();
         let known = usize::try_from(index).ok();
@@ -355,12 +355,13 @@ impl Cluster {
         }
     }
 
-    /// Whether this node has known of no metadata leader for longer than an election takes: what it says of others is of the past.
+    /// Returns true if this node has known no metadata leader for longer than an election takes, so that what it knows of
+    /// others may be outdated.
     pub fn is_cut_off(&self) -> bool {
         self.is_cut_off.load(Ordering::Relaxed)
     }
 
-    /// Whether a node can be reached from here.
+    /// Returns true if a node can be reached from this one.
     pub fn is_reachable(&self, node: i32) -> bool {
         node == self.own || self.links.connected().contains(&node)
     }

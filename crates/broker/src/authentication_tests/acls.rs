@@ -256,7 +256,7 @@ fn internal_topics_under_a_rule_for_all_topics() {
     let find = FindCoordinatorRequest { coordinator_keys: vec!["g".into()], ..Default::default() };
     let began = Instant::now();
     while admin.call(&find, 6).unwrap().coordinators[0].error_code != 0 {
-        assert!(began.elapsed() < PATIENCE, "the topic of groups is created");
+        assert!(began.elapsed() < TIMEOUT, "the topic of groups is created");
     }
     assert_eq!(create(&mut admin, vec![rule("alice", ALLOW, AclOperation::All, topic("*"))]), [0]);
     assert_eq!((fetch(&mut alice, OFFSETS), fetch(&mut eve, OFFSETS)), (0, code(TOPIC_DENIED)));
@@ -334,7 +334,7 @@ fn a_forged_envelope_is_not_opened() {
     assert_eq!(
         describe(&mut user(&broker, "admin"), "other"),
         0,
-        "the broker goes on, and makes what it may"
+        "the broker continues, and makes what it may"
     );
     let image = broker.broker().controller.image();
     assert!(image.topic("forged").is_none());
@@ -398,7 +398,7 @@ fn a_topic_is_created_by_naming_it_where_that_is_allowed() {
     describe(&mut alice, "auto");
     let began = Instant::now();
     while describe(&mut alice, "auto") != 0 {
-        assert!(began.elapsed() < PATIENCE, "it is created");
+        assert!(began.elapsed() < TIMEOUT, "it is created");
     }
 }
 
@@ -435,7 +435,7 @@ fn a_pattern_of_topics_matches_what_the_member_may_describe() {
         ..Default::default()
     };
     let assigned = |peer: &mut Peer, member: &'static str| {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             // The offsets topic is created when a client looks for its coordinator.
             let find = FindCoordinatorRequest { coordinator_keys: vec!["g".into()], ..Default::default() };
@@ -475,7 +475,7 @@ fn a_fetch_that_waits_gets_nothing_that_is_denied_meanwhile() {
         ..Default::default()
     };
     alice.send(&request, 11).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let partition = broker.broker().store.topics.partition("quiet", 0).unwrap();
     while !partition.has_waiting_fetch() {
         assert!(Instant::now() < deadline, "the fetch does not wait");

@@ -37,7 +37,7 @@ impl Cluster {
         }
     }
 
-    /// What the metadata leader is asked.
+    /// Serves a request to the metadata leader.
     fn decide(&self, ask: Ask) -> Result<Answer, ErrorCode> {
         let controller = &self.controller;
         let done = |()| Answer::Done;

@@ -46,7 +46,7 @@ impl Members {
         self.heard.insert(node, LEFT);
     }
 
-    /// Whether a node has been silent for longer than that.
+    /// Returns true if a node has sent no heartbeat for longer than `timeout_ms`.
     pub(crate) fn is_silent(&self, node: i32, now_ms: u64, timeout_ms: u64) -> bool {
         let last_ms = self.heard.get(&node).copied().unwrap_or(self.since_ms);
         now_ms.saturating_sub(last_ms) > timeout_ms
@@ -57,7 +57,7 @@ impl Members {
 /// count and not time, since a node that stood still could hear of no one meanwhile.
 const LOOKS_ALONE: u32 = 50;
 
-/// Whether this node is cut off from those that lead.
+/// Detects that this node is cut off from the metadata leader: counts checks in a row at which none was known.
 #[derive(Debug, Default)]
 pub(crate) struct LeaderlessLooks(u32);
 
@@ -69,7 +69,7 @@ impl LeaderlessLooks {
     }
 }
 
-/// When this node has to give its next sign of life.
+/// Schedule of this node's heartbeats to the metadata leader.
 #[derive(Debug, Default)]
 pub(crate) struct SignsOfLife {
     /// To whom the last one went, and when, in monotonic milliseconds.
@@ -77,8 +77,8 @@ pub(crate) struct SignsOfLife {
 }
 
 impl SignsOfLife {
-    /// Whether one is due to the metadata leader: an interval after the last one, and at once to another leader, which may
-    /// find the node fenced by its predecessor. One that is due counts as given.
+    /// Returns true if a heartbeat to the metadata leader is due: an interval after the last one, and immediately to a new leader,
+    /// since its predecessor may have fenced this node. A heartbeat that is due counts as sent.
     pub(crate) fn is_due(&mut self, leader: i32, now_ms: u64, interval_ms: u64) -> bool {
         let is_due =
             self.last.is_none_or(|(to, at_ms)| to != leader || now_ms.saturating_sub(at_ms) >= interval_ms);
@@ -145,6 +145,6 @@ mod tests {
         let mut looks = LeaderlessLooks::default();
         assert!((1..LOOKS_ALONE).all(|_| !looks.look(false)), "an election takes its time");
         assert!(looks.look(false) && looks.look(false));
-        assert!(!looks.look(true) && !looks.look(false), "it counts anew");
+        assert!(!looks.look(true) && !looks.look(false), "the count restarts");
     }
 }
