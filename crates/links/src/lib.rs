@@ -356,7 +356,7 @@ impl Links {
     ) -> (Wakes, Vec<ReplicaId>) {
         let (mut wakes, mut lost) = (Wakes::default(), Vec::new());
         for outgoing in messages {
-            // Who counts on it has to hear that it did not go.
+            // The caller has to learn that it was not sent.
             let is_offer = outgoing.message.get_msg_type() == MessageType::MsgSnapshot;
             let (to, counts) =
                 (outgoing.to, is_append(&outgoing.message) || is_offer || outgoing.begins_coalescing);

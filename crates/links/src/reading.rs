@@ -103,7 +103,7 @@ impl Receiver {
             if !input.fill(&mut stream).map_err(|error| self.explained(error))? {
                 return Ok(());
             }
-            self.heard()?;
+            self.note_received()?;
         }
     }
 
@@ -123,8 +123,8 @@ impl Receiver {
     ///
     /// # Errors
     /// The peer may not speak any more.
-    pub(super) fn heard(&mut self) -> io::Result<()> {
-        self.peer.incoming.heard(self.links.now_ms());
+    pub(super) fn note_received(&mut self) -> io::Result<()> {
+        self.peer.incoming.note_received(self.links.now_ms());
         self.leave.as_mut().map_or(Ok(()), |leave| leave.check(&self.links.gate))
     }
 

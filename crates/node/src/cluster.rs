@@ -189,10 +189,10 @@ impl Cluster {
     // Members.
 
     /// A node has given a sign of life in its epoch. Returns false if it has to register again.
-    fn heard(&self, node: i32, broker_epoch: i64) -> bool {
+    fn seen(&self, node: i32, broker_epoch: i64) -> bool {
         let known = self.controller.image().broker(node).map(|known| (known.epoch, known.fenced));
         let Some((_, is_fenced)) = known.filter(|(epoch, _)| *epoch == broker_epoch) else { return false };
-        self.members.lock().heard(node, self.local.clock.mono_ms());
+        self.members.lock().seen(node, self.local.clock.mono_ms());
         if is_fenced {
             self.set_fenced(node, broker_epoch, false);
         }
@@ -290,7 +290,7 @@ impl Cluster {
         {
             let mut members = self.members.lock();
             members.look(now_ms);
-            members.heard(self.own, now_ms);
+            members.seen(self.own, now_ms);
         }
         let image = self.controller.image();
         let members = self.members.lock();

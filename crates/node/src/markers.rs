@@ -101,7 +101,7 @@ fn write_own(node: &Arc<Node>, topic: &str, index: i32, marker: TransactionMarke
     let (own, name) = (node.clone(), topic.to_owned());
     let on_written = move |outcome| match (outcome, &own.cluster) {
         (MarkerOutcome::Gone, Some(cluster)) => {
-            // Or this node has not heard of it yet, as one that starts: its transaction would be left without an end.
+            // Or this node does not know it yet, as one that starts: its transaction would be left without an end.
             let still = own.clone();
             let current = move |is_current: bool| match is_current {
                 true => on_marked(unserved(&still, &name, index)),

@@ -179,7 +179,7 @@ impl Cluster {
         }
     }
 
-    /// Tells the metadata leader something, until it has heard it or the broker stops.
+    /// Sends a report to the metadata leader, again until it has answered or the broker stops.
     fn report(self: &Arc<Self>, ask: Ask) {
         let own = self.clone();
         self.reporting.run(Box::new(move || {
