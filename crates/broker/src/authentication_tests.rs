@@ -440,7 +440,7 @@ fn who_takes_too_long_is_closed() {
     assert!(!silent.has_answer(), "nor is that of the one before it");
     clock.advance(limit);
     assert!(silent.is_closed() && slow.is_closed());
-    assert!(inside.is_served(), "who is authenticated stays");
+    assert!(inside.is_served(), "an authenticated connection stays");
     assert_no_permit_is_taken(&broker);
 }
 
@@ -496,7 +496,7 @@ fn a_refused_peer_keeps_its_permit_and_is_the_first_to_lose_it() {
     assert_eq!(
         silent.token(b"\0alice\0a-secret").error_code,
         0,
-        "who may still come in was there before them"
+        "a connection that may still authenticate is older than they are"
     );
 }
 

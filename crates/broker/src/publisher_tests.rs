@@ -218,7 +218,7 @@ fn others_are_served_while_a_change_is_carried_out() {
     assert!(!slow.is_finished() && !next.is_finished());
     gates.set(Kind::Directory, Gate::Passes);
     assert_eq!(slow.join().expect("no panic"), ErrorCode::NONE);
-    assert_eq!(produce(&mut peer, "slow"), Ok(0), "who was answered can use it at once");
+    assert_eq!(produce(&mut peer, "slow"), Ok(0), "a client with an answer can use it immediately");
     assert_eq!(next.join().expect("no panic"), ErrorCode::NONE);
     assert_eq!(produce(&mut peer, "next"), Ok(0));
 }

@@ -92,7 +92,7 @@ fn encode<'a, M: Message<'a> + Throttled>(
 
 /// An element of an answer that may be large.
 pub(crate) trait ListElement: Element {
-    /// The element in place of one that has no memory.
+    /// The element in place of one for which there is no memory.
     fn without_memory(self) -> Self;
 }
 

@@ -72,7 +72,7 @@ impl Channel {
     /// Begins a session of TLS and waits until both sides agree.
     ///
     /// # Errors
-    /// When one side does not believe the other, or not in time. An alert that says so was sent.
+    /// When one side does not accept the other's certificate, or not in time. An alert that says so was sent.
     pub fn sealed(mut socket: TcpStream, mut session: TlsSession, deadline: Instant) -> io::Result<Channel> {
         let (mut received, mut out, mut opened) = (vec![0; READ_BYTES], Vec::new(), Vec::new());
         let mut count = 0;
@@ -122,7 +122,7 @@ impl Channel {
         self.reader.socket.try_clone()
     }
 
-    /// From here on there is no deadline; reads fail after so long without a byte, if at all.
+    /// Removes the deadline. From here on a read fails only after this time without a byte, if one is given.
     ///
     /// # Errors
     /// The system's.
@@ -131,7 +131,7 @@ impl Channel {
         self.reader.socket.set_read_timeout(silence_max)
     }
 
-    /// The certificate of the peer and who that makes it.
+    /// The certificate of the peer, and the principal that follows from it.
     pub fn with_session<T>(&self, look: impl FnOnce(&TlsSession) -> T) -> Option<T> {
         self.reader.tls.as_ref().map(|tls| look(&tls.lock().session))
     }

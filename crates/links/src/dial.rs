@@ -19,7 +19,7 @@ use mainstem_runtime::supervised;
 /// Between two attempts to dial, at first and at most.
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
-/// A connection, and the answer to a hello, take at most so long.
+/// Limit of the time for a connection, and for the answer to a hello.
 const DIAL_TIME: Duration = Duration::from_secs(2);
 /// Interval of the checks whether a peer has authenticated, and the time after which a warning says that it has not.
 const PROOF_EVERY: Duration = Duration::from_millis(10);
@@ -239,7 +239,7 @@ fn read_answers(peer: &PeerLink, mut stream: ChannelReader) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the answers that were read to those who wait for them.
+/// Gives the answers that were read to those that wait for them.
 ///
 /// # Errors
 /// What was read is no answer.

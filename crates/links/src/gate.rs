@@ -53,7 +53,7 @@ pub trait GateNode: Send + Sync {
     /// The secret that decoys are made from, if the configuration has one.
     fn decoy_secret(&self) -> Option<Secret>;
 
-    /// A peer has proven who it is at the listener for controllers, or has not.
+    /// A peer has authenticated at the listener for controllers, or has failed to.
     fn authenticated(&self, listener: &str, succeeded: bool);
 }
 
@@ -67,9 +67,9 @@ pub struct NodeGate {
     login: Option<Login>,
     /// The secret that `sasl` asks for, if nodes have one in common and no users.
     secret: Option<NodeSecret>,
-    /// Nodes prove who they are by certificates alone, so that those who are dialled do it as well.
+    /// Nodes authenticate by certificates alone, so that a node that is dialled does it as well.
     by_certificates: bool,
-    /// The rules that stand in the configuration; none without an authorizer.
+    /// The rules of the configuration; `None` without an authorizer.
     rules: Option<AuthorizerRules>,
     /// The users before there are metadata.
     first: MetadataImage,
@@ -180,7 +180,7 @@ impl NodeGate {
         self.tls.as_ref()
     }
 
-    /// Finds out who has connected. Blocks, at most for `mainstem.authentication.timeout.ms` and what refusals take.
+    /// Authenticates a peer that has connected. Blocks for at most `mainstem.authentication.timeout.ms`, and the delay of a refusal.
     ///
     /// # Errors
     /// When it does not prove who it is; that was logged, and the peer was notified as far as it may know.
@@ -194,12 +194,12 @@ impl NodeGate {
         arrived
     }
 
-    /// A peer was refused: says so once, and how often it is tried again.
+    /// Logs that a peer was refused: the same refusal once a minute, with the number of repetitions.
     pub fn refused(&self, peer: IpAddr, why: &str) {
         self.refusals.say(peer, &OneLine(why).to_string(), self.clock.instant());
     }
 
-    /// A link of a node has ended: says so, likewise.
+    /// Logs that a link of a node has ended, in the same way.
     pub(super) fn link_ended(&self, peer: IpAddr, node: i32, why: &str) {
         self.refusals.say_ended(peer, node, &OneLine(why).to_string(), self.clock.instant());
     }
@@ -300,7 +300,7 @@ impl NodeGate {
         self.sasl.is_some()
     }
 
-    /// Returns true where who connects has proven who it is before it says hello: by SASL, or by a certificate.
+    /// Returns true if peers authenticate before their hello, by SASL or by a certificate.
     pub(super) fn proves(&self) -> bool {
         self.sasl.is_some() || self.by_certificates
     }
@@ -310,7 +310,7 @@ impl NodeGate {
         self.secret.as_ref().and_then(|_| secret::node_of(&principal.name))
     }
 
-    /// Refuses a principal that may not speak as a node.
+    /// Refuses a principal that may not act as a node.
     ///
     /// # Errors
     /// Why not.

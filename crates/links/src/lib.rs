@@ -1,16 +1,16 @@
-//! Links between nodes: what groups say to each other, and small requests of a node to another.
+//! Links between nodes: messages between replicas of groups, and small requests of a node to another.
 //!
-//! Each node dials each other one. What it says goes over the connection that it dialled; over the same come the answers to
-//! its requests, and nothing else. A link begins as a Kafka connection to the peer's CONTROLLER listener; its first
-//! request is the hello ([`hello`]), and frames follow (`mainstem_replication::link`).
+//! Each node dials every other node. It sends its messages over the connection that it dialled, and receives only the answers to
+//! its requests there. A link begins as a Kafka connection to the peer's CONTROLLER listener; its first request is the hello
+//! ([`hello`]), and frames follow (`mainstem_replication::link`).
 //!
 //! A message is put into the [`Outbox`](outbox::Outbox) of its link under the lock of its replica, which orders it. A
-//! thread for each link writes: heartbeats first, then what has no batches, then appends, whose batches are read from
-//! the log at that moment. An outbox is bounded; what does not fit is dropped, and the group asks again. So it goes with
-//! all that waits when a link ends.
+//! thread for each link writes: heartbeats first, then messages without batches, then appends, whose batches are read from
+//! the log at that moment. An outbox is bounded. A message that does not fit is dropped, and the group asks again. When a link
+//! ends, all its messages are dropped in the same way.
 //!
-//! Where a peer refuses to be dialled again, its process is gone: the groups that it leads elect another leader at once
-//! and not when they have missed it for long.
+//! If a peer refuses to be dialled again, its process is gone: the groups that it leads elect another leader immediately, without
+//! waiting for the election timeout.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait in the time of the machine"))]
 
@@ -66,7 +66,7 @@ use setbacks::Setbacks;
 use throttle::Throttle;
 pub use throttle::{CATCH_UP_RATE, Rates};
 
-/// A frame has at most so many bytes behind its head: as Kafka's requests (`socket.request.max.bytes`), and more than a
+/// Limit of the bytes of a frame behind its head: that of Kafka's requests (`socket.request.max.bytes`), and more than a
 /// batch can have.
 const BODY_BYTES_MAX: usize = 100 << 20;
 /// Interval at which a caller that waits for an answer checks whether it still wants it.
@@ -114,9 +114,9 @@ pub struct LinksOptions {
 /// Limits of the silence of links, by the machine's clock: the kernels of both ends count too.
 #[derive(Debug, Clone, Copy)]
 pub struct SilenceLimits {
-    /// A link on which nothing is said says so after this time.
+    /// Time without messages after which a link sends a heartbeat.
     pub keep_alive: Duration,
-    /// A peer that says nothing for so long, or takes nothing, is not there.
+    /// Time after which a peer that sends nothing, or takes nothing, counts as gone.
     pub silence_max: Duration,
 }
 
@@ -144,7 +144,7 @@ impl Wakes {
     }
 }
 
-/// There are at most so many other nodes.
+/// Limit of the number of other nodes.
 const PEERS_MAX: usize = 64;
 
 /// All links of this node.
@@ -346,8 +346,8 @@ impl Links {
     }
 
     /// Puts messages of a replica into the outboxes of links. Called under the replica's lock, which keeps their order.
-    /// `catches_up` says of a replica whether its appends may take their time, and how many bytes a second it gets then.
-    /// Returns whose writers are to be woken ([`Links::wake`]) and which replicas have to be reported unreachable.
+    /// `catches_up` returns for a replica whose appends may be throttled its rate in bytes per second. Returns the links whose
+    /// writers are to be woken ([`Links::wake`]), and the replicas that have to be reported unreachable.
     pub fn send(
         &self,
         handle: &Arc<GroupHandle>,
@@ -454,7 +454,7 @@ impl Links {
         clusters.filter(|clusters| !clusters.is_empty())
     }
 
-    /// Asks a node, and waits for the answer on this thread, at most for so long. `NotConnected` at once where there is no
+    /// Asks a node, and waits for the answer on this thread until the time is over. Returns `NotConnected` immediately if there is no
     /// link.
     pub fn call_blocking(
         &self,
@@ -641,7 +641,7 @@ impl PeerLink {
         self.outbox.lock().open(control);
     }
 
-    /// Its link has ended: who waits for an answer gets none.
+    /// Its link has ended: those that wait for an answer get `Disconnected`.
     fn close(&self) {
         let waiting = self.outbox.lock().close();
         waiting.into_iter().for_each(|on_answer| on_answer(Err(CallError::Disconnected)));

@@ -11,14 +11,13 @@ use super::calls::{CALL_BYTES_MAX, CALL_TIME_MAX_MS, CallError, CallKind, IN_FLI
 use super::group::{GroupHandle, is_append};
 use super::is_plain_heartbeat;
 
-/// Messages that wait have at most so many bytes, their batches not counted, which are in the log. Requests have their own
-/// bound.
+/// Limit of the bytes of messages that wait, without their batches, which are in the log. Requests have their own limit.
 const BYTES_MAX: usize = 8 << 20;
 /// Estimated memory of a message beside its entries, in bytes.
 const MESSAGE_BYTES: usize = 256;
 /// Estimated memory of an entry beside its data, in bytes.
 const ENTRY_BYTES: usize = 96;
-/// Requests that wait to be written have at most so many bytes, unless it is one alone.
+/// Limit of the bytes of all requests that wait to be written. A single larger one is taken alone.
 const CALLS_BYTES_MAX: usize = 128 << 20;
 
 /// A message of a replica on its way.
@@ -137,7 +136,7 @@ impl Outbox {
         self.stream = stream;
     }
 
-    /// The link has ended: what waits is dropped. Returns who waited for answers.
+    /// Ends the link: messages that wait are dropped. Returns the callbacks that waited for answers.
     pub(super) fn close(&mut self) -> Vec<OnAnswer> {
         self.end();
         self.stream = None;
@@ -235,7 +234,7 @@ impl Outbox {
         }
     }
 
-    /// Adds a request. Returns it back to who asks where it cannot go.
+    /// Adds a request. Returns the callback with the error if it cannot be sent.
     pub(super) fn push_call(
         &mut self,
         kind: CallKind,
@@ -263,7 +262,7 @@ impl Outbox {
         self.waiting.remove(&id).map(|waiting| waiting.on_answer)
     }
 
-    /// Those who have waited for an answer for too long. One that comes later finds no one.
+    /// Removes and returns the callbacks whose deadline has passed. An answer that comes later is dropped.
     pub(super) fn take_overdue(&mut self, now_ms: u64) -> Vec<OnAnswer> {
         let mut overdue = Vec::new();
         while let Some(oldest) = self.waiting.first_entry().filter(|oldest| oldest.get().until_ms <= now_ms) {

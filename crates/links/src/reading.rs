@@ -71,7 +71,7 @@ struct Known {
 }
 
 impl Receiver {
-    /// A receiver of a link that a node has dialled. `leave` says for how long that may speak, where it has to be asked.
+    /// A receiver of a link that a node has dialled. `leave` checks how long the node may act as one; `None` without such checks.
     pub(super) fn new(
         (links, peer): (Arc<Links>, Arc<PeerLink>),
         answers: Arc<Answers>,
@@ -122,7 +122,7 @@ impl Receiver {
     /// Something was read.
     ///
     /// # Errors
-    /// The peer may not speak any more.
+    /// The peer may not act as a node any more.
     pub(super) fn note_received(&mut self) -> io::Result<()> {
         self.peer.incoming.note_received(self.links.now_ms());
         self.leave.as_mut().map_or(Ok(()), |leave| leave.check(&self.links.gate))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mainstem_replication::Setback;
 use parking_lot::Mutex;
 
-/// Setbacks of one event are gathered for so long: leaders look once a second whether a majority is reachable.
+/// Time for which setbacks of one event are gathered: leaders check once a second whether a majority is reachable.
 const GATHERED_MS: u64 = 2_000;
 
 /// Two lines about the same are at least so far apart: where a disk stays full, replicas try again and again.

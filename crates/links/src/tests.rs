@@ -136,7 +136,7 @@ fn a_refusal_says_the_id_of_the_cluster_to_the_hosts_of_its_nodes_alone() {
         assert_eq!(welcome.cluster_id, "");
         assert!(!welcome.refusal.is_empty() && !welcome.refusal.contains("cluster c"), "{}", welcome.refusal);
     }
-    // Who knows the id is taken, and keeps the place against all that do not come from the same address.
+    // A peer that knows the id is accepted, and keeps its link against hellos from any other address.
     let (_kept, welcome) = far.greet(&hello());
     assert_eq!(welcome.refusal, "");
     let elsewhere = connected_from([127, 0, 0, 8], far.port);
@@ -283,7 +283,7 @@ impl CallHandler for Keeps {
     }
 }
 
-/// The link stands, and other requests are served.
+/// The link stays connected, and other requests are served.
 #[test]
 fn an_answer_that_never_comes_is_not_waited_for() {
     let served = Alone::knows_node_2();

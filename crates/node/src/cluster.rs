@@ -1,7 +1,7 @@
 //! This node among others: what it asks of them and answers, who leads which partition, and who is there.
 //!
 //! Threads: `cluster-roles` (roles of this node's replicas: coordinators are loaded and unloaded, leaders made known) and
-//! `cluster-members` (signs of life, fencing). Without other nodes nothing of this is there.
+//! `cluster-members` (heartbeats, fencing). A node without others has none of this.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ mod roles;
 use calls::{Answered, Ask, Led};
 use clocks::Clocks;
 use leaders::{Leader, LeaderTable, PartitionKey, Unnoted};
-use members::{LeaderlessLooks, Members, SignsOfLife};
+use members::{LeaderlessLooks, Members, HeartbeatSchedule};
 pub use roles::{RoleNews, RoleReceiver};
 
 /// A small question, as JSON.
@@ -158,7 +158,7 @@ impl Cluster {
         cluster
     }
 
-    /// Begins to follow roles and to give signs of life.
+    /// Starts to follow roles and to send heartbeats.
     ///
     /// # Errors
     /// When no thread can be made.
@@ -176,7 +176,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends its threads. The links go on.
+    /// Ends its threads. The links stay.
     pub fn stop(&self) {
         self.roles.end();
         for thread in std::mem::take(&mut *self.threads.lock()) {
@@ -188,7 +188,7 @@ impl Cluster {
 
     // Members.
 
-    /// A node has given a sign of life in its epoch. Returns false if it has to register again.
+    /// Takes note of a heartbeat of a node in its epoch. Returns false if it has to register again.
     fn seen(&self, node: i32, broker_epoch: i64) -> bool {
         let known = self.controller.image().broker(node).map(|known| (known.epoch, known.fenced));
         let Some((_, is_fenced)) = known.filter(|(epoch, _)| *epoch == broker_epoch) else { return false };
@@ -217,16 +217,16 @@ impl Cluster {
     fn follow_members(self: &Arc<Self>) {
         let clock = &self.local.clock;
         let (mut noted, mut balanced) = (clock.instant(), clock.instant());
-        let (mut signs, mut alone) = (SignsOfLife::default(), LeaderlessLooks::default());
+        let (mut schedule, mut alone) = (HeartbeatSchedule::default(), LeaderlessLooks::default());
         while !self.local.stopping.is_stopping() {
             let times = self.local.config().replication.clone();
             let registered = self.registered.lock().as_ref().map(|(epoch, _)| *epoch);
             let leader = self.controller.leader();
             self.note_cut_off(alone.look(leader.is_some()));
             if let Some((epoch, leader)) = registered.zip(leader)
-                && signs.is_due(leader, self.local.clock.mono_ms(), times.heartbeat_interval_ms)
+                && schedule.is_due(leader, self.local.clock.mono_ms(), times.heartbeat_interval_ms)
             {
-                self.give_sign_of_life(leader, epoch);
+                self.send_heartbeat(leader, epoch);
             }
             if self.controller.decides() {
                 self.fence_the_silent(times.session_timeout_ms);
@@ -256,9 +256,9 @@ impl Cluster {
         }
     }
 
-    /// Gives the metadata leader a sign of life, without waiting for the answer: a leader that is paused or cut off gives none
-    /// for as long as its link stands, and the next leader would take this node for silent meanwhile.
-    fn give_sign_of_life(self: &Arc<Self>, leader: i32, broker_epoch: i64) {
+    /// Sends a heartbeat to the metadata leader, without waiting for the answer. A leader that is paused or cut off does not answer
+    /// while its link stays connected, and the next leader would take this node for silent meanwhile.
+    fn send_heartbeat(self: &Arc<Self>, leader: i32, broker_epoch: i64) {
         let ask = Ask::Alive { node: self.own, broker_epoch };
         let own = self.clone();
         let then = move |answered| {
@@ -274,7 +274,7 @@ impl Cluster {
 
     /// Registers this node once more, unless it has been done since it had that broker epoch.
     fn register_again(&self, broker_epoch: i64) {
-        // Who comes while it is being made finds the next one later.
+        // Another thread registers it already; a later call sees the new epoch.
         let Some(_one_at_a_time) = self.registering_again.try_lock() else { return };
         let registered = self.registered.lock().clone().filter(|(epoch, _)| *epoch == broker_epoch);
         let Some((_, mut start)) = registered else { return };
@@ -395,8 +395,8 @@ impl MetadataEvents for Cluster {
         self.unnoted.begin(&self.leaders);
     }
 
-    /// The topics' coordinators know how many partitions there are, and whatever role their replicas have got meanwhile is
-    /// looked at.
+    /// Sets the number of partitions of the topics' coordinators, and has the roles checked that their replicas have got
+    /// meanwhile.
     fn topics_served(&self, topics: &[Arc<Topic>]) {
         for topic in topics {
             coordinators::set_partition_count(&self.local, &topic.name, topic.partitions.len());

@@ -616,7 +616,7 @@ impl Controller {
             return Err(ErrorCode::KAFKA_STORAGE_ERROR);
         }
         let (changes, applied) = self.machine.apply(|machine| {
-            // Who decided later may have been here before.
+            // A later decision may have been here before.
             let changes = machine.committed(upto);
             (changes, machine.image().next_offset())
         });

@@ -142,7 +142,7 @@ fn users_may_do_what_rules_allow_and_super_users_everything() {
     ];
     assert_eq!(create(&mut admin, rules), [0, 0, 0]);
     assert_eq!(fetch(&mut alice, "orders"), 0);
-    assert_eq!(describe(&mut alice, "orders"), 0, "who reads may describe");
+    assert_eq!(describe(&mut alice, "orders"), 0, "Read implies Describe");
     assert_eq!(produce(&mut alice, "orders"), code(TOPIC_DENIED));
     assert_eq!(fetch(&mut eve, "orders"), 0);
     assert_eq!(produce(&mut eve, "orders"), code(TOPIC_DENIED), "deny wins");
@@ -374,7 +374,7 @@ fn what_concerns_the_cluster_needs_rules_of_its_own() {
     assert_eq!((users(&mut alice), users(&mut admin)), (code(CLUSTER_DENIED), 0));
     assert_ne!(operations(&mut admin), 0);
     create(&mut admin, vec![rule("alice", ALLOW, AclOperation::Write, topic("any"))]);
-    assert_eq!(init(&mut alice), 0, "who may write to a topic may do so without repeats (KIP-679)");
+    assert_eq!(init(&mut alice), 0, "Write on a topic implies IdempotentWrite (KIP-679)");
     create(&mut admin, vec![rule("alice", ALLOW, AclOperation::Describe, cluster)]);
     assert_eq!(operations(&mut alice), 1 << AclOperation::Describe.code());
     assert_eq!(alice.call(&ListGroupsRequest::default(), 4).unwrap().error_code, 0);

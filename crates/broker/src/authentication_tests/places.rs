@@ -42,7 +42,7 @@ fn unauthenticated_peers_do_not_keep_the_inter_broker_listener_shut() {
     await_open(&broker, 2);
     assert_eq!(peers[1].token(b"\0alice\0a-secret").error_code, 0, "one was enough");
     assert!(Peer::connect_to(broker.address_of("INNER")).is_served());
-    assert!(peers[1].is_closed(), "who is authenticated goes too");
+    assert!(peers[1].is_closed(), "an authenticated connection is closed too");
     await_open(&broker, 1);
     assert!(inner.is_served());
 }

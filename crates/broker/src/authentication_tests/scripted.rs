@@ -456,7 +456,7 @@ fn a_handshake_that_stalls_keeps_no_one_waiting_and_ends_in_time() {
     }
     clock.advance(Duration::from_millis(1));
     [&mut silent, &mut half, &mut slow].into_iter().for_each(ends_in_silence);
-    assert!(quick.is_served(), "who is authenticated stays");
+    assert!(quick.is_served(), "an authenticated connection stays");
     assert_no_permit_is_taken(&broker);
 }
 

@@ -223,7 +223,7 @@ fn a_handshake_has_a_deadline() {
     assert!(inside.is_served() && !silent.has_answer() && !half.has_answer(), "their time is not over");
     clock.advance(Duration::from_millis(1));
     assert!(silent.is_closed() && half.is_closed());
-    assert!(inside.is_served(), "who is in stays");
+    assert!(inside.is_served(), "an open connection stays");
     assert_no_permit_is_taken(&broker);
 }
 
@@ -379,7 +379,7 @@ fn the_expiry_of_a_certificate_is_said_in_metrics_and_health_and_daily_in_the_lo
 
     assert!((-1..600).contains(&reissue(-DAY)), "{}", expiry());
     let (is_well, report) = health();
-    assert!(is_well, "who is connected is served");
+    assert!(is_well, "a connected client is served");
     assert_eq!(report["warnings"][0], "the certificate of the listener SSL has expired: clients refuse it");
     std::fs::write(authority.dir.path().join("broker.pem"), "-----BEGIN").unwrap();
     tls.reload_if_changed();
@@ -504,7 +504,7 @@ fn metrics_are_for_users_with_a_password() {
     plain.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
-    assert!(answer.is_empty(), "who does not speak TLS is not answered");
+    assert!(answer.is_empty(), "a client without TLS gets no answer");
 }
 
 /// A password takes thousands of hashes, and any client may send one.

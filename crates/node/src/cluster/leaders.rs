@@ -71,7 +71,7 @@ impl LeaderTable {
 pub(crate) struct Unnoted(Mutex<Option<BTreeSet<PartitionKey>>>);
 
 impl Unnoted {
-    /// This node has begun to decide. What its predecessor has noted is not known: all that is known is to be looked at.
+    /// This node has begun to decide. It does not know what its predecessor has written, so all known leaders are to be checked.
     pub(crate) fn begin(&self, leaders: &LeaderTable) {
         // What comes into the table later is inserted here, and waits for this.
         let mut unnoted = self.0.lock();

@@ -24,7 +24,7 @@ impl Cluster {
         let mut partitions = self.local.store.partitions();
         partitions.retain(|partition| partition.is_replicated());
         self.hand_over_all(partitions, deadline);
-        // From here it gives no sign of life: the next leader would take it for one that is back.
+        // It sends no more heartbeats: with one, the next leader would take this node for one that has returned.
         let registered = self.registered.lock().take();
         if let Some(((broker_epoch, _), leader)) = registered.zip(self.controller.leader()) {
             let ask = Ask::Leaving { node: self.own, broker_epoch };
@@ -57,7 +57,7 @@ impl Cluster {
         }
     }
 
-    /// Looks whether this node may stop: the metadata and each partition that has other replicas can go on without it.
+    /// Checks whether this node may stop: the metadata and each partition with other replicas must be able to work without it.
     ///
     /// # Errors
     /// Why not, for a person.

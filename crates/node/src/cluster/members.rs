@@ -71,12 +71,12 @@ impl LeaderlessLooks {
 
 /// Schedule of this node's heartbeats to the metadata leader.
 #[derive(Debug, Default)]
-pub(crate) struct SignsOfLife {
+pub(crate) struct HeartbeatSchedule {
     /// To whom the last one went, and when, in monotonic milliseconds.
     last: Option<(i32, u64)>,
 }
 
-impl SignsOfLife {
+impl HeartbeatSchedule {
     /// Returns true if a heartbeat to the metadata leader is due: an interval after the last one, and immediately to a new leader,
     /// since its predecessor may have fenced this node. A heartbeat that is due counts as sent.
     pub(crate) fn is_due(&mut self, leader: i32, now_ms: u64, interval_ms: u64) -> bool {
@@ -95,11 +95,11 @@ mod tests {
 
     #[test]
     fn signs_are_due_at_intervals_and_at_once_to_another_leader() {
-        let mut signs = SignsOfLife::default();
-        assert!(signs.is_due(1, 5_000, 2_000) && !signs.is_due(1, 6_999, 2_000));
-        assert!(signs.is_due(1, 7_000, 2_000) && !signs.is_due(1, 7_001, 2_000));
-        assert!(signs.is_due(2, 7_002, 2_000) && !signs.is_due(2, 9_001, 2_000));
-        assert!(signs.is_due(2, 9_002, 2_000));
+        let mut schedule = HeartbeatSchedule::default();
+        assert!(schedule.is_due(1, 5_000, 2_000) && !schedule.is_due(1, 6_999, 2_000));
+        assert!(schedule.is_due(1, 7_000, 2_000) && !schedule.is_due(1, 7_001, 2_000));
+        assert!(schedule.is_due(2, 7_002, 2_000) && !schedule.is_due(2, 9_001, 2_000));
+        assert!(schedule.is_due(2, 9_002, 2_000));
     }
 
     #[test]

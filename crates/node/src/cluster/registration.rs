@@ -118,8 +118,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until this node knows the metadata up to an offset. On a disk that was full it can only when there is room again, for
-    /// which nothing else looks before a start is over.
+    /// Waits until this node knows the metadata up to an offset. On a disk that was full that needs free space again, which nothing
+    /// else checks during a start.
     fn wait_at_start(&self, at: i64) -> bool {
         let local = &self.local;
         let deadline = local.clock.instant() + LEADER_TIMEOUT;

@@ -47,7 +47,7 @@ impl RoleNews {
         (Arc::new(RoleNews(sender)), RoleReceiver(receiver))
     }
 
-    /// Has a partition's role looked at.
+    /// Has the thread check a partition's role.
     pub(super) fn send(&self, partition: &Arc<Partition>) {
         // Nothing listens at the end.
         let _ = self.0.send(News::Role(partition.clone()));
@@ -148,7 +148,7 @@ impl Cluster {
     fn follow_role(&self, state: &mut Roles, key: (Arc<str>, i32), partition: Arc<Partition>) {
         let Some(topic) = self.local.store.topics.by_name(&partition.topic) else { return };
         if !topic.partition(partition.index).is_some_and(|served| Arc::ptr_eq(served, &partition)) {
-            // It is served in a moment, and looked at then; or was deleted.
+            // It is served in a moment, and checked then; or it was deleted.
             return;
         }
         let id = (topic.id, partition.index);

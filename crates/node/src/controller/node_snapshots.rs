@@ -73,7 +73,7 @@ impl Offers {
         self.woken.notify_one();
     }
 
-    /// Waits for an offer, or for so long.
+    /// Waits for an offer, or until the time is over.
     fn wait(&self, time: Duration) -> Result<Option<SnapshotOffer>, Ended> {
         let mut state = self.state.lock();
         if state.offered.is_none() && !state.ends {
@@ -88,7 +88,7 @@ impl Offers {
         state.ends || state.offered.as_ref().is_some_and(|other| other != offer)
     }
 
-    /// Waits for so long, unless the node stops.
+    /// Waits until the time is over, unless the node stops.
     fn pause(&self, time: Duration) {
         let mut state = self.state.lock();
         if !state.ends {

@@ -32,7 +32,7 @@ use mainstem_store::partition::NoLog;
 /// Pause before what failed is tried again.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
 
-/// A stop waits so long for the change that is being carried out. Then logs may stay open, and the next start checks them.
+/// Time for which a stop waits for the change that is being carried out. Then logs may stay open, and the next start checks them.
 const END_TIME: Duration = Duration::from_secs(10);
 
 /// The same for a stop in a hurry.
@@ -101,7 +101,7 @@ impl Publisher {
         }
     }
 
-    /// Waits until this node is where the image was at an offset, or for so long.
+    /// Waits until all changes up to an offset are carried out on this node, or until the time is over.
     ///
     /// # Errors
     /// REQUEST_TIMED_OUT, also when this node stops: the change is made, and the next start carries it out.

@@ -69,7 +69,7 @@ impl News {
         self.woken.notify_one();
     }
 
-    /// Waits for news, or for so long. Returns false at the end.
+    /// Waits for news, or until the time is over. Returns false at the end.
     fn wait(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.any && !state.ends {
@@ -321,7 +321,7 @@ impl Controller {
             return true;
         }
         let decision = self.machine.decide(|machine| machine.bootstrap(&values));
-        // They are applied as everybody's records are.
+        // They are applied like all other records.
         self.machine.decide(MetadataStateMachine::rollback);
         match &decision.reply {
             Err(error) => end_process(&format!("bootstrap.checkpoint cannot be used: {error}")),
