@@ -40,7 +40,7 @@ mod roles;
 use calls::{Answered, Ask, Led};
 use clocks::Clocks;
 use leaders::{Leader, LeaderTable, PartitionKey, Unnoted};
-use members::{LeaderlessLooks, Members, HeartbeatSchedule};
+use members::{HeartbeatSchedule, LeaderlessLooks, Members};
 pub use roles::{RoleNews, RoleReceiver};
 
 /// A small question, as JSON.
