@@ -46,7 +46,7 @@ usage: cargo xtask COMMAND
   tidy        counts that may only fall: words, long functions, pub items and others (cargo xtask tidy --help)
   duplicates  passages of source that occur twice (cargo xtask duplicates --help)
   planted     faults planted in a copy one at a time, each of which the tests have to catch (cargo xtask planted --help)
-  readme      the examples of README.md, run as they stand there
+  readme      runs the examples of README.md and of the pages that it links to
   schemas     --version VERSION [--jars DIR] [--check]: the table of messages, from Kafka's jars";
 
 fn main() -> ExitCode {

@@ -52,7 +52,7 @@ const DEPTH: &[(&str, &str)] = &[
     ("TEST_RENEWALS", "20"),
     ("TEST_TEXT_LINES", "100000"),
     ("TEST_KAFKA_LIVE", "1"),
-    ("TEST_JAVA_ANEW", "1"),
+    ("TEST_JAVA_LIVE", "1"),
 ];
 
 /// The variables of a run without `--long`, unless they are set already: each kind of fault once at least, and fewer than a test has by

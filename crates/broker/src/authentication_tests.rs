@@ -32,7 +32,7 @@ use self::wire::Wire;
 use crate::{EmbeddedBroker, ManualClock};
 
 /// The longest wait of a test.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const JAAS: &str =
     "org.apache.kafka.common.security.plain.PlainLoginModule required user_alice=\"a-secret\";";
@@ -103,7 +103,7 @@ impl Peer {
 
     pub(crate) fn connect_to(address: impl std::net::ToSocketAddrs) -> Peer {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Peer { stream: Wire::Plain(stream), frame: Vec::new() }
     }
 
@@ -253,7 +253,7 @@ fn each_mechanism_lets_in_who_knows_the_password() {
     assert_eq!(count(&broker, successful), 3);
     let shown = crate::metrics::exposition(broker.broker());
     assert!(shown.contains(&format!("{successful}{{listener=\"SASL_PLAINTEXT\"}} 3\n")), "{shown}");
-    assert_no_seat_is_taken(&broker);
+    assert_no_permit_is_taken(&broker);
 }
 
 #[test]
@@ -410,8 +410,8 @@ fn bare_tokens_follow_the_first_version_of_the_handshake() {
 }
 
 /// Waits until no permit is taken: a permit is released a moment after its connection was closed.
-fn assert_no_seat_is_taken(broker: &EmbeddedBroker) {
-    let deadline = Instant::now() + PATIENCE;
+fn assert_no_permit_is_taken(broker: &EmbeddedBroker) {
+    let deadline = Instant::now() + TIMEOUT;
     while broker.broker().net.unauthenticated.taken() > 0 {
         assert!(
             Instant::now() < deadline,
@@ -440,12 +440,12 @@ fn who_takes_too_long_is_closed() {
     assert!(!silent.has_answer(), "nor is that of the one before it");
     clock.advance(limit);
     assert!(silent.is_closed() && slow.is_closed());
-    assert!(inside.is_served(), "who is authenticated stays");
-    assert_no_seat_is_taken(&broker);
+    assert!(inside.is_served(), "an authenticated connection stays");
+    assert_no_permit_is_taken(&broker);
 }
 
 #[test]
-fn a_newcomer_gets_the_seat_of_who_makes_no_progress() {
+fn a_new_connection_gets_the_permit_of_one_without_progress() {
     let broker = broker(&[("mainstem.unauthenticated.connections.max", "20")]);
     let mut inside = Peer::connect(&broker);
     assert_eq!(inside.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
@@ -465,7 +465,7 @@ fn a_newcomer_gets_the_seat_of_who_makes_no_progress() {
 
 /// A connection that was refused and waits for the answer counts as unauthenticated, like any other.
 #[test]
-fn who_was_refused_keeps_the_seat_and_is_the_first_to_lose_it() {
+fn a_refused_peer_keeps_its_permit_and_is_the_first_to_lose_it() {
     let broker = broker(&[
         ("mainstem.unauthenticated.connections.max", "30"),
         ("connection.failed.authentication.delay.ms", "3600000"),
@@ -478,7 +478,7 @@ fn who_was_refused_keeps_the_seat_and_is_the_first_to_lose_it() {
         assert_eq!(peer.handshake("PLAIN", 1).0, 0);
         let token = SaslAuthenticateRequest { auth_bytes: b"\0alice\0wrong".into(), ..Default::default() };
         peer.stream.write_all(&Peer::encode(&token, 2)).unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let failed = "kafka_server_socket_server_metrics_failed_authentication_total";
         while count(&broker, failed) <= count_before {
             assert!(Instant::now() < deadline, "it is refused");
@@ -488,40 +488,40 @@ fn who_was_refused_keeps_the_seat_and_is_the_first_to_lose_it() {
     };
     let mut refused = [refuse(0), refuse(1)];
     assert_eq!(broker.broker().net.unauthenticated.taken(), 3, "their connections are open");
-    let mut strangers = Vec::new();
+    let mut others = Vec::new();
     for peer in &mut refused {
-        strangers.push(Peer::connect(&broker));
+        others.push(Peer::connect(&broker));
         assert!(peer.is_closed(), "an hour before its answer");
     }
     assert_eq!(
         silent.token(b"\0alice\0a-secret").error_code,
         0,
-        "who may still come in was there before them"
+        "a connection that may still authenticate is older than they are"
     );
 }
 
 #[test]
-fn ten_thousand_silent_strangers_keep_no_one_out() {
+fn ten_thousand_silent_connections_do_not_keep_users_out() {
     // With a full backlog of the socket, connecting would take a second.
     let broker = broker(&[("socket.listen.backlog.size", "4096")]);
     let mut inside = Peer::connect(&broker);
     assert_eq!(inside.log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
     // The oldest of them have lost their permits.
-    let mut strangers = std::collections::VecDeque::new();
+    let mut silent = std::collections::VecDeque::new();
     for number in 1..=10_000 {
-        strangers.push_back(TcpStream::connect(broker.address()).unwrap());
-        if strangers.len() > 1_000 {
-            strangers.pop_front();
+        silent.push_back(TcpStream::connect(broker.address()).unwrap());
+        if silent.len() > 1_000 {
+            silent.pop_front();
         }
         if number % 1_000 == 0 {
             let taken = broker.broker().net.unauthenticated.taken();
-            assert!(taken <= 100, "{taken} seats of the 100 for an address");
+            assert!(taken <= 100, "{taken} permits of the 100 for an address");
             assert_eq!(Peer::connect(&broker).log_in(Mechanism::Plain, "alice", "a-secret"), Ok(0));
             assert!(inside.is_served());
         }
     }
-    drop(strangers);
-    assert_no_seat_is_taken(&broker);
+    drop(silent);
+    assert_no_permit_is_taken(&broker);
 }
 
 #[test]
@@ -605,7 +605,7 @@ fn a_fetch_that_waits_is_answered_though_its_session_ends() {
     };
     let mut waiting = log_in();
     waiting.send(&request, 11).expect("it is sent");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while broker.broker().net.counters.latencies.received_of(ApiKey::Fetch) == 0 {
         assert!(Instant::now() < deadline, "the fetch was not taken up in its session");
         std::thread::sleep(Duration::from_millis(1));

@@ -22,7 +22,7 @@ pub(crate) struct DataCounters {
 }
 
 impl DataCounters {
-    /// Counts a batch of so many records and bytes that was appended to a partition.
+    /// Counts the records and bytes of a batch that was appended to a partition.
     pub(crate) fn appended(&self, traffic: &Traffic, messages: u64, bytes: usize) {
         self.batches_in.fetch_add(1, Ordering::Relaxed);
         for (total, own, by) in [

@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_its_client_closes_makes_room() {
+    fn a_session_that_its_client_closes_frees_space() {
         for session_epoch in [INITIAL_EPOCH, FINAL_EPOCH] {
             let mut sessions = FetchSessions::new(10, random);
             let opened =

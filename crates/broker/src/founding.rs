@@ -176,7 +176,7 @@ impl Founder {
         take: impl Fn(Step) -> Option<T>,
     ) -> Result<T, FoundingError> {
         let made = self.run_rounds(is_broken_off, take);
-        self.awaited.goes_on();
+        self.awaited.clear();
         made
     }
 
@@ -400,8 +400,8 @@ mod tests {
         let _answering = first.answer_on(listener).expect("a thread");
         let second = Founder::new(&quorum(&[port]), 1, gate(), Arc::default());
         assert!(matches!(second.ask_all(), Err(FoundingError::SameId { node: 1, .. })));
-        let stranger = Founder::new(&quorum(&[port]), 2, gate(), Arc::default());
-        assert_eq!(stranger.ask_all().map(|asked| asked.others.len()), Ok(1));
+        let other = Founder::new(&quorum(&[port]), 2, gate(), Arc::default());
+        assert_eq!(other.ask_all().map(|asked| asked.others.len()), Ok(1));
         let mut garbage = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
         garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it can be written");
         assert_eq!(garbage.read(&mut [0; 8]).unwrap_or(0), 0, "nothing is answered");

@@ -80,7 +80,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
         let name = "mainstem_links_refused_total";
         counter(name, "Links of other nodes that were refused or ended because of what they sent.", refused);
         let name = "mainstem_link_messages_dropped_total";
-        counter(name, "Messages of replicas for which there was no link, or no room.", dropped);
+        counter(name, "Messages of replicas for which there was no link, or no space in its queue.", dropped);
     }
     text.one(
         "mainstem_panics_total",

@@ -36,7 +36,7 @@ use mainstem_coordinators::groups::OFFSETS_TOPIC;
 use mainstem_net::event_loop::BACKGROUND_THREADS_MAX;
 use mainstem_store::machine::Machine;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The fate of an operation.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
@@ -189,7 +189,7 @@ fn log_end(broker: &EmbeddedBroker) -> i64 {
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(5));
@@ -218,7 +218,7 @@ fn others_are_served_while_a_change_is_carried_out() {
     assert!(!slow.is_finished() && !next.is_finished());
     gates.set(Kind::Directory, Gate::Passes);
     assert_eq!(slow.join().expect("no panic"), ErrorCode::NONE);
-    assert_eq!(produce(&mut peer, "slow"), Ok(0), "who was answered can use it at once");
+    assert_eq!(produce(&mut peer, "slow"), Ok(0), "a client with an answer can use it immediately");
     assert_eq!(next.join().expect("no panic"), ErrorCode::NONE);
     assert_eq!(produce(&mut peer, "next"), Ok(0));
 }
@@ -339,7 +339,7 @@ fn a_stop_does_not_wait_for_a_change_for_ever() {
     wait_until("it is being opened", || gates.held_up(Kind::Directory) > 0);
     let begun = Instant::now();
     broker.stop();
-    assert!(begun.elapsed() < PATIENCE, "it took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < TIMEOUT, "it took {:?}", begun.elapsed());
     gates.set(Kind::Directory, Gate::Passes);
     // Its connection was closed, or the answer says that the time is up.
     let answer = slow.join();

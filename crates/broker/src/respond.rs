@@ -65,12 +65,12 @@ pub(crate) fn respond_with_files<'a, M: Message<'a> + Throttled>(
 fn encode<'a, M: Message<'a> + Throttled>(
     context: &RequestContext,
     mut message: M,
-    told: Option<Duration>,
+    held: Option<Duration>,
     files: Vec<FileRange>,
     out: &mut ResponseBuffer,
 ) -> Handled {
     let throttle = context.connection.quotas.request_took(context);
-    if let Some(delay) = throttle.max(told) {
+    if let Some(delay) = throttle.max(held) {
         message.set_throttle_time_ms(i32::try_from(delay.as_millis()).unwrap_or(i32::MAX));
     }
     let (api, version) = (context.api, context.version);
@@ -92,8 +92,8 @@ fn encode<'a, M: Message<'a> + Throttled>(
 
 /// An element of an answer that may be large.
 pub(crate) trait ListElement: Element {
-    /// The element in place of one that has no memory.
-    fn without_room(self) -> Self;
+    /// The element in place of one for which there is no memory.
+    fn without_memory(self) -> Self;
 }
 
 /// Encodes a response that ends in an array, behind the others in `out`; `message` has none of its elements. Each
@@ -132,7 +132,7 @@ fn encode_in_elements<'a, M: Message<'a> + Throttled, E: ListElement>(
             true => drop(element),
             false => {
                 encoded.clear();
-                frame.rewrite(&mut encoded, &element.without_room()).map_err(unencodable)?;
+                frame.rewrite(&mut encoded, &element.without_memory()).map_err(unencodable)?;
                 out.reserve_for_refusal(encoded.len())?;
             }
         }

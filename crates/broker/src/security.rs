@@ -176,7 +176,7 @@ impl Security {
     }
 
     /// Returns true if clients of any listener have to authenticate or make a handshake.
-    pub(crate) fn has_door(&self) -> bool {
+    pub(crate) fn limits_unauthenticated(&self) -> bool {
         self.sasl.iter().any(Option::is_some) || self.tls.iter().any(Option::is_some)
     }
 

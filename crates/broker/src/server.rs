@@ -78,7 +78,7 @@ const COMMIT_TIME: Duration = Duration::from_millis(500);
 const FETCH_BYTES_MAX: usize = (1 << 31) - (256 << 20);
 
 /// The most bytes of frames above 64 KiB of all clients that are not authenticated.
-const DOOR_BYTES_MAX: u64 = 16 << 20;
+const UNAUTHENTICATED_BYTES_MAX: u64 = 16 << 20;
 
 /// Advice for an address that cannot be listened on.
 pub(crate) fn listen_advice(source: &io::Error) -> &'static str {
@@ -131,7 +131,7 @@ pub enum StartError {
     #[error("{0}")]
     Unsupported(String),
     /// It was asked to stop before it served.
-    #[error("the start was broken off; nothing is lost, and the next start begins anew")]
+    #[error("the start was interrupted; nothing is lost, and the next start begins again")]
     BrokenOff,
     /// The system refused a thread, an epoll instance or the like.
     #[error("the system refuses what the broker needs: {0}")]
@@ -274,7 +274,7 @@ impl Server {
         let event_loops = EventLoops::start(
             reconfigure::loops_for(&config),
             config.network.idle_poll,
-            security.has_door(),
+            security.limits_unauthenticated(),
         )?;
         let parts = Parts {
             clock,
@@ -413,8 +413,8 @@ impl Server {
 
     /// Calls the receiver when the broker cannot continue, because its metadata's log directory or all of them have
     /// failed: with the reason, and what to do. Then stop it with `hurry`.
-    pub fn on_fatal(&self, told: OnFatal) {
-        self.broker.store.fatal.on_fatal(told);
+    pub fn on_fatal(&self, callback: OnFatal) {
+        self.broker.store.fatal.on_fatal(callback);
     }
 
     /// Stops: clients are answered and closed within a second, then the logs are synced and closed; `progress` gets
@@ -572,7 +572,7 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         // Connections may take up to half of the descriptors, whatever the configuration says.
         connections: ConnectionCounts::new(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)),
         unauthenticated: UnauthenticatedLimiter::new(authentication.unauthenticated_max),
-        unauthenticated_memory: RequestMemory::new(DOOR_BYTES_MAX),
+        unauthenticated_memory: RequestMemory::new(UNAUTHENTICATED_BYTES_MAX),
         request_memory: RequestMemory::new(network.queued_max_request_bytes.unwrap_or(u64::MAX)),
         answers: AnswerMemory::new(ANSWER_BYTES_MAX, clock.clone()),
         cold_reads: ColdReads::new(store.dirs.all().cloned().collect()),

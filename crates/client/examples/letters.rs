@@ -1,4 +1,4 @@
-//! Three records through a producer and a consumer of a group. README.md shows it, and `cargo xtask readme` runs it.
+//! Three records through a producer and a consumer of a group. docs/getting-started.md shows it, and `cargo xtask readme` runs it.
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
 use mainstem_client::{ClientConfig, ConsumerConfig, Error, GroupConfig, GroupConsumer, Position};

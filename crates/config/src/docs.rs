@@ -22,7 +22,7 @@ pub fn page() -> String {
     );
     refused(&mut out);
     without_effect(&mut out);
-    out
+    wrap(&out)
 }
 
 /// The keys with an effect, one paragraph each, for `mainstem start --help`.
@@ -85,6 +85,48 @@ SCRAM-SHA-256 and SCRAM-SHA-512, on a listener with SASL.
 | key | asks for | default |
 |---|---|---|
 ";
+
+/// Width of a line of prose, in characters.
+const WIDTH: usize = 118;
+
+/// Breaks lines of prose that are longer than [`WIDTH`]. A row of a table stays one line.
+fn wrap(page: &str) -> String {
+    let mut out = String::with_capacity(page.len() + page.len() / 64);
+    for line in page.lines() {
+        match line.starts_with('|') {
+            true => out.push_str(line),
+            false => wrap_line(&mut out, line),
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Breaks one line. The lines of an item of a list are indented as far as its text.
+fn wrap_line(out: &mut String, line: &str) {
+    let indent = if line.starts_with(|c: char| c.is_ascii_digit()) { "   " } else { "" };
+    let mut width = 0;
+    for word in line.split(' ') {
+        let length = word.chars().count();
+        if width == 0 {
+            width = length;
+        } else if width + 1 + length <= WIDTH || starts_block(word) {
+            out.push(' ');
+            width += 1 + length;
+        } else {
+            out.push('\n');
+            out.push_str(indent);
+            width = indent.len() + length;
+        }
+        out.push_str(word);
+    }
+}
+
+/// Returns true if a line that begins with the word would be no prose in Markdown.
+fn starts_block(word: &str) -> bool {
+    let is_number = word.strip_suffix('.').is_some_and(|digits| digits.parse::<u32>().is_ok());
+    is_number || word.starts_with(['#', '>', '|', '<']) || matches!(word, "-" | "+" | "*")
+}
 
 fn section(out: &mut String, title: &str, intro: &str, keys: &[&ConfigKey]) {
     write!(out, "\n## {title}\n\n{intro}").expect("a String takes all text");

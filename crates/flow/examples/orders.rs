@@ -1,4 +1,4 @@
-//! A service that handles three orders, one of which is none. README.md shows it, and `cargo xtask readme` runs it.
+//! A service that handles three orders, one of which is none. docs/handlers.md shows it, and `cargo xtask readme` runs it.
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
 use mainstem_client::{ClientConfig, Producer, ProducerConfig, Record};

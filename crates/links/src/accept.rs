@@ -17,19 +17,19 @@ use super::{Links, PeerLink, set_silence_max};
 
 /// The link that a peer has dialled.
 pub(super) struct Incoming {
-    /// A peer that is there says something within this time.
+    /// A live peer sends something within this time.
     alive_max: Duration,
     current: Mutex<Current>,
     /// Held while frames are taken: a new link begins when the old one is out of the way.
     turn: Mutex<()>,
-    /// When something came over it last.
-    heard_ms: AtomicU64,
+    /// Time of the last frame that came over it, in milliseconds.
+    received_ms: AtomicU64,
 }
 
 #[derive(Default)]
 struct Current {
     generation: u64,
-    /// How many links there were: which one is the current.
+    /// Number of the current link: links of this peer are counted from 1.
     number: u64,
     stream: Option<TcpStream>,
     /// The address that it was dialled from.
@@ -47,66 +47,66 @@ struct Claim {
 
 /// Why a link does not get the place of another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
-    /// The link that is there is of a later process of the node.
+enum NotReplaced {
+    /// The existing link is of a later process of the node.
     Later,
-    /// The link that is there lives, and anybody may have dialled the other one.
+    /// The existing link is alive, and the new one may have been dialled by anyone.
     Alive,
 }
 
 impl Incoming {
     /// Nothing was dialled yet.
     pub(super) fn new(alive_max: Duration) -> Incoming {
-        let (current, turn, heard_ms) = Default::default();
-        Incoming { alive_max, current, turn, heard_ms }
+        let (current, turn, received_ms) = Default::default();
+        Incoming { alive_max, current, turn, received_ms }
     }
 
     pub(super) fn end(&self) {
         self.current.lock().shut_down();
     }
 
-    /// Whether the peer has a link that was accepted, and has said something on it lately.
+    /// Returns true if the peer has a link that was accepted, and has sent something on it within `alive_max`.
     pub(super) fn is_alive(&self, now_ms: u64) -> bool {
-        self.current.lock().stream.is_some() && self.is_heard(now_ms)
+        self.current.lock().stream.is_some() && self.is_live(now_ms)
     }
 
-    /// When something came over its links last; none before the first one.
+    /// Time of the last frame that came over its links; `None` before the first one.
     pub(super) fn last_heard_ms(&self) -> Option<u64> {
-        Some(self.heard_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0)
+        Some(self.received_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0)
     }
 
-    fn is_heard(&self, now_ms: u64) -> bool {
-        let silent_ms = now_ms.saturating_sub(self.heard_ms.load(Ordering::Relaxed));
+    fn is_live(&self, now_ms: u64) -> bool {
+        let silent_ms = now_ms.saturating_sub(self.received_ms.load(Ordering::Relaxed));
         Duration::from_millis(silent_ms) < self.alive_max
     }
 
-    pub(super) fn heard(&self, now_ms: u64) {
-        self.heard_ms.store(now_ms, Ordering::Relaxed);
+    pub(super) fn note_received(&self, now_ms: u64) {
+        self.received_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Gives the place of the link that is there to another, unless that one is of a later process of the same node. Where nothing
-    /// proves whose a hello is, one that comes neither from where the node is nor from where its link does takes the place of no link
-    /// that lives, and gives way to any that comes from where the node is. Returns the number of the new link.
+    /// Replaces the existing link by a new one, unless the existing one is of a later process of the same node. Without
+    /// authentication a hello may be of anyone: if it comes neither from the node's address nor from that of its link, it does not
+    /// replace a link that is alive, and any hello from the node's address replaces it. Returns the number of the new link.
     ///
     /// The question and the act are one: of two processes that dial at once the later one keeps the place.
-    fn claim(&self, claim: Claim, is_known_at: impl Fn(IpAddr) -> bool) -> Result<u64, Kept> {
+    fn claim(&self, claim: Claim, is_known_at: impl Fn(IpAddr) -> bool) -> Result<u64, NotReplaced> {
         let Claim { generation, stream, from, now_ms } = claim;
         let mut current = self.current.lock();
         let is_there = current.stream.is_some();
         // A node behind a gateway does not come from its host's address; it comes from the same one each time.
         let is_alike = current.from == Some(from);
         let is_known = is_known_at(from);
-        if is_there && !is_known && !is_alike && self.is_heard(now_ms) {
-            return Err(Kept::Alive);
+        if is_there && !is_known && !is_alike && self.is_live(now_ms) {
+            return Err(NotReplaced::Alive);
         }
         let gives_way = is_known && !current.from.is_some_and(is_known_at);
         if is_there && generation < current.generation && !gives_way {
-            return Err(Kept::Later);
+            return Err(NotReplaced::Later);
         }
         current.shut_down();
         let number = current.number + 1;
         *current = Current { generation, number, stream: Some(stream), from: Some(from) };
-        self.heard(now_ms);
+        self.note_received(now_ms);
         Ok(number)
     }
 
@@ -181,8 +181,8 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
         if let Err(error) = receiver.run(reader) {
             links.counters.refused.fetch_add(u64::from(is_fault(&error)), Ordering::Relaxed);
             links.gate.link_ended(from.ip(), hello.node, &error.to_string());
-            // Who may not speak is to hear nothing either. Who is silent does not hear, as far as can be known, although what is
-            // between may go on taking what is sent: the next link to it has to be answered.
+            // A peer that may not act as a node gets nothing either. A silent peer receives nothing as far as can be known, although a
+            // middlebox may still accept what is sent: the next link to it has to be answered.
             if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::TimedOut) {
                 peer.outbox.lock().end();
                 peer.wake.notify_one();
@@ -201,7 +201,7 @@ fn prepare(channel: &mut Channel, silence_max: Duration) -> io::Result<TcpStream
     Ok(socket)
 }
 
-/// The peer that a hello is of. `may_know`: the one that sent it may hear of which cluster this node is.
+/// The peer that a hello is of. `may_know`: the one that sent it may learn which cluster this node is of.
 ///
 /// # Errors
 /// Why it is of none, for the log of both nodes.
@@ -234,13 +234,13 @@ fn check(links: &Links, hello: &Hello, may_know: bool) -> Result<Arc<PeerLink>, 
     Ok(peer.clone())
 }
 
-impl Kept {
+impl NotReplaced {
     fn explained(self, node: i32) -> String {
         match self {
-            Kept::Later => format!(
+            NotReplaced::Later => format!(
                 "another process with node.id {node} has started since; stop one of both, or give it its own node.id"
             ),
-            Kept::Alive => format!(
+            NotReplaced::Alive => format!(
                 "node {node} has a link that lives, and this one comes from an address that its host in controller.quorum.voters \
                  does not have; name the host by which it connects there, or have nodes prove who they are \
                  (mainstem.node.secret.location, or listener CONTROLLER by SSL with client certificates, or by SASL)"
@@ -249,7 +249,7 @@ impl Kept {
     }
 }
 
-/// Whether a link ended because of what was sent.
+/// Returns true if a link ended because of invalid data.
 fn is_fault(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidData
 }
@@ -270,25 +270,25 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let alive_max = Duration::from_secs(3);
         let incoming = Incoming::new(alive_max);
-        let (of_node, of_gateway, stranger) = ([10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]);
+        let (of_node, of_gateway, elsewhere) = ([10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]);
         let claim_from = |from: [u8; 4], generation: u64, now_ms: u64| {
             let claim = Claim { generation, stream: stream(&listener), from: from.into(), now_ms };
             incoming.claim(claim, |address| address == IpAddr::from(of_node))
         };
         let claim = |generation: u64, is_known: bool, now_ms: u64| {
-            claim_from(if is_known { of_node } else { stranger }, generation, now_ms)
+            claim_from(if is_known { of_node } else { elsewhere }, generation, now_ms)
         };
         assert_eq!(claim(5, true, 1_000), Ok(1));
         let alive_ms = u64::try_from(alive_max.as_millis()).expect("some seconds");
         for now_ms in [1_000, 1_000 + alive_ms - 1] {
-            assert_eq!(claim(u64::MAX, false, now_ms), Err(Kept::Alive));
+            assert_eq!(claim(u64::MAX, false, now_ms), Err(NotReplaced::Alive));
         }
         // The same process again, and a later one, from where the node is.
         assert_eq!(claim(5, true, 1_500), Ok(2));
-        assert_eq!(claim(4, true, 1_500), Err(Kept::Later));
+        assert_eq!(claim(4, true, 1_500), Err(NotReplaced::Later));
         assert_eq!(claim(6, true, 1_500), Ok(3));
-        // Nothing was heard for so long.
-        assert_eq!(claim(5, false, 1_500 + alive_ms), Err(Kept::Later));
+        // Nothing was received for so long.
+        assert_eq!(claim(5, false, 1_500 + alive_ms), Err(NotReplaced::Later));
         assert_eq!(claim(6, false, 1_500 + alive_ms), Ok(4));
         // The node comes back, whatever the other one has called itself.
         assert_eq!(claim(u64::MAX, false, 1_500 + 2 * alive_ms), Ok(5));
@@ -300,6 +300,9 @@ mod tests {
         let now_ms = 1_500 + 3 * alive_ms;
         let of_gateway = |generation: u64| claim_from(of_gateway, generation, now_ms);
         assert_eq!([5, 5, 6].map(of_gateway), [Ok(8), Ok(9), Ok(10)]);
-        assert_eq!((of_gateway(5), claim(7, false, now_ms)), (Err(Kept::Later), Err(Kept::Alive)));
+        assert_eq!(
+            (of_gateway(5), claim(7, false, now_ms)),
+            (Err(NotReplaced::Later), Err(NotReplaced::Alive))
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The cause for which a start waits, and the other nodes that it does not reach: written by who waits or dials, read by `/health`
-//! and by whoever says that a majority is missing.
+//! The cause for which a start waits, and the other nodes that it does not reach. Threads that wait or dial write it; `/health`
+//! and messages about a missing majority read it.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -45,8 +45,8 @@ impl Awaited {
         *stage = Some(Stage { name, since_ms, reason });
     }
 
-    /// The start goes on.
-    pub fn goes_on(&self) {
+    /// Clears the reason: the start waits no longer.
+    pub fn clear(&self) {
         *self.stage.lock() = None;
     }
 
@@ -63,7 +63,7 @@ impl Awaited {
         self.unreached.lock().remove(&node);
     }
 
-    /// Names a node, and where it is not reached says for how long and why.
+    /// Names a node, and for one that is not reached the time since then and the reason.
     pub fn describe(&self, voter: &Voter, now_ms: u64) -> String {
         match self.unreached.lock().get(&voter.id) {
             None => voter.to_string(),
@@ -73,7 +73,7 @@ impl Awaited {
         }
     }
 
-    /// Adds to what `/health` says what the start waits for, if it does.
+    /// Adds the reason for which the start waits to the answer of `/health`, if it waits.
     pub fn add_to(&self, report: &mut Value, now_ms: u64) {
         let stage = self.stage.lock();
         let Some(Stage { name, since_ms, reason }) = &*stage else { return };

@@ -14,20 +14,20 @@ use super::channel::ChannelWriter;
 
 /// Requests that wait for their answers, for each peer; and those of a peer that are served at the same time, each on a thread.
 pub(super) const IN_FLIGHT_MAX: usize = 1_024;
-/// A request, or an answer, has at most so many bytes.
+/// Limit of the length of a request or an answer, in bytes.
 pub(super) const CALL_BYTES_MAX: usize = 64 << 20;
 const _: () = assert!(CALL_BYTES_MAX <= BODY_BYTES_MAX);
-/// An answer is waited for no longer, as by nodes of Kafka (`request.timeout.ms`): a peer whose link stands may serve a request never,
-/// such as where its disk hangs. What waits for less gives up by itself.
+/// Limit of the time for an answer, in milliseconds, like `request.timeout.ms` of Kafka's nodes. A peer whose link is connected may
+/// never answer, for example if its disk hangs. Callers may have shorter limits of their own.
 pub(super) const CALL_TIME_MAX_MS: u64 = 30_000;
-/// Requests of one peer that are being served have at most so many bytes together, unless it is one alone.
+/// Limit of the bytes of all requests of one peer that are being served. A single larger one is served alone.
 const SERVED_BYTES_MAX: usize = 128 << 20;
 
 /// The status of an answer.
 pub(super) const SERVED: u8 = 0;
 pub(super) const REFUSED: u8 = 1;
 
-/// What is asked.
+/// Kind of a request; its handler gives the number its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallKind(pub u8);
 
@@ -40,7 +40,7 @@ pub enum CallError {
     /// The link ended before the answer came. It is not known whether the request was served.
     #[error("the link ended before the answer came")]
     Disconnected,
-    /// So many wait already, or it is too long.
+    /// Too many requests wait already, or this one is too long.
     #[error("too many requests wait for the node, or this one is too long")]
     TooMany,
     /// There was no answer in time. It is not known whether the request was served.
@@ -51,7 +51,7 @@ pub enum CallError {
     Refused,
 }
 
-/// What gets an answer.
+/// Callback that gets the answer.
 pub(crate) type OnAnswer = Box<dyn FnOnce(Result<Vec<u8>, CallError>) + Send>;
 
 /// Serves the requests of other nodes. Called on one of a few threads that may block for a moment, not for another
@@ -68,7 +68,7 @@ pub(super) struct Serving {
     bytes: AtomicUsize,
 }
 
-/// Where answers to one peer's requests go.
+/// Writer of the answers to one peer's requests.
 pub(super) struct Answers {
     writer: Mutex<Box<dyn AnswerWriter>>,
     serving: Arc<Serving>,

@@ -17,10 +17,10 @@ use mainstem_runtime::clock::machine_now;
 const SEALED_AT_ONCE: usize = 64 << 10;
 /// Bytes that are read from the socket at once.
 const READ_BYTES: usize = 64 << 10;
-/// What a session wants to say by itself waits up to so many bytes.
+/// Limit of the bytes that a TLS session wants to send by itself and that wait to be written.
 const PENDING_MAX: usize = 64 << 10;
-/// After the last word to a peer that is refused, what it still sends is dropped for so long, and so many bytes: a
-/// connection that is closed before would be reset, and the word lost.
+/// After the last message to a peer that is refused, what it still sends is read and dropped, for this time and up to
+/// `LINGER_BYTES`. A connection that is closed at once would be reset, and the message lost.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 64 << 10;
 
@@ -32,20 +32,20 @@ pub struct Channel {
     pub writer: ChannelWriter,
 }
 
-/// What is received.
+/// Receiving half of a connection, decrypted if it is TLS.
 pub struct ChannelReader {
     socket: TcpStream,
     tls: Option<Sealed>,
     /// In clear and not taken yet, from `taken` on.
     opened: Vec<u8>,
     taken: usize,
-    /// Room for what is read from the socket.
+    /// Buffer of bytes from the socket.
     received: Vec<u8>,
     is_over: bool,
     deadline: Option<Instant>,
 }
 
-/// What is sent.
+/// Sending half of a connection, encrypted if it is TLS.
 pub struct ChannelWriter {
     socket: TcpStream,
     tls: Option<Sealed>,
@@ -72,7 +72,7 @@ impl Channel {
     /// Begins a session of TLS and waits until both sides agree.
     ///
     /// # Errors
-    /// When one side does not believe the other, or not in time. An alert that says so was sent.
+    /// When one side does not accept the other's certificate, or not in time. An alert that says so was sent.
     pub fn sealed(mut socket: TcpStream, mut session: TlsSession, deadline: Instant) -> io::Result<Channel> {
         let (mut received, mut out, mut opened) = (vec![0; READ_BYTES], Vec::new(), Vec::new());
         let mut count = 0;
@@ -122,7 +122,7 @@ impl Channel {
         self.reader.socket.try_clone()
     }
 
-    /// From here on there is no deadline; reads fail after so long without a byte, if at all.
+    /// Removes the deadline. From here on a read fails only after this time without a byte, if one is given.
     ///
     /// # Errors
     /// The system's.
@@ -131,7 +131,7 @@ impl Channel {
         self.reader.socket.set_read_timeout(silence_max)
     }
 
-    /// The certificate of the peer and who that makes it.
+    /// The certificate of the peer, and the principal that follows from it.
     pub fn with_session<T>(&self, look: impl FnOnce(&TlsSession) -> T) -> Option<T> {
         self.reader.tls.as_ref().map(|tls| look(&tls.lock().session))
     }
@@ -148,12 +148,12 @@ impl Channel {
 /// Half-closes, and drops what comes.
 fn linger(socket: &mut TcpStream) {
     let deadline = machine_now() + LINGER;
-    let (mut dropped, mut room) = (0, vec![0; 4 << 10]);
+    let (mut dropped, mut buffer) = (0, vec![0; 4 << 10]);
     if socket.shutdown(Shutdown::Write).is_err() {
         return;
     }
     while dropped < LINGER_BYTES && set_deadline(socket, deadline).is_ok() {
-        match socket.read(&mut room) {
+        match socket.read(&mut buffer) {
             Ok(0) | Err(_) => return,
             Ok(count) => dropped += count,
         }
@@ -168,7 +168,7 @@ fn set_deadline(socket: &TcpStream, deadline: Instant) -> io::Result<()> {
     }
 }
 
-/// What a time-out of the system's is called.
+/// Names a time-out of the operating system.
 fn in_time(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {

@@ -19,9 +19,9 @@ use mainstem_runtime::supervised;
 /// Between two attempts to dial, at first and at most.
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);
-/// A connection, and the answer to a hello, take at most so long.
+/// Limit of the time for a connection, and for the answer to a hello.
 const DIAL_TIME: Duration = Duration::from_secs(2);
-/// How often it is looked whether a peer has proven who it is, and when it is said that it does not.
+/// Interval of the checks whether a peer has authenticated, and the time after which a warning says that it has not.
 const PROOF_EVERY: Duration = Duration::from_millis(10);
 const PROOF_TIME: Duration = Duration::from_secs(2);
 
@@ -69,7 +69,7 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
                 }
                 let (node, text) = (peer.peer.node, error.to_string());
                 links.awaited().not_reached(&peer.peer.voter(), &text, links.now_ms());
-                // What goes on is said once.
+                // A state that lasts is logged once.
                 if said != text {
                     let (host, port) = (&peer.peer.host, peer.peer.port);
                     match error {
@@ -128,8 +128,8 @@ fn dial(links: &Links, peer: &PeerLink) -> Result<Channel, DialError> {
     })?;
     let welcome = Welcome::decode(&frame).map_err(|error| DialError::Refused(error.to_string()))?;
     // One that does not say its cluster's id does not know the address of this node.
-    let is_told = !welcome.cluster_id.is_empty();
-    if !welcome.refusal.is_empty() && is_told && welcome.cluster_id != links.cluster_id {
+    let names_cluster = !welcome.cluster_id.is_empty();
+    if !welcome.refusal.is_empty() && names_cluster && welcome.cluster_id != links.cluster_id {
         let Welcome { cluster_id, refusal, .. } = welcome;
         return Err(DialError::OtherCluster { cluster_id, refusal });
     }
@@ -154,8 +154,8 @@ fn unproven(error: io::Error) -> DialError {
     }
 }
 
-/// Where a peer does not prove who it is when it is dialled, it does so by a link of its own: until that is there, nothing
-/// goes to it but signs of life. Returns false if the link has ended.
+/// Waits until the peer has authenticated. A peer that is dialled does not prove who it is; it does so with the link that it
+/// dials itself. Until then nothing but heartbeats is sent to it. Returns false if the link has ended.
 fn await_proof(links: &Links, peer: &PeerLink, channel: &mut Channel) -> bool {
     if !links.gate.wants_proof() {
         return true;
@@ -239,7 +239,7 @@ fn read_answers(peer: &PeerLink, mut stream: ChannelReader) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the answers that were read to those who wait for them.
+/// Gives the answers that were read to those that wait for them.
 ///
 /// # Errors
 /// What was read is no answer.

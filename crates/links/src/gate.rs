@@ -1,4 +1,4 @@
-//! Who may speak as a node: what a connection to the controllers' listener has to prove, on either end.
+//! Authentication and authorization of nodes: what a connection to the controllers' listener has to prove, on either end.
 //!
 //! ```text
 //!  connected ──TLS──▶ sealed ──SASL──▶ principal ──ClusterAction──▶ a question of founding, or a link
@@ -53,7 +53,7 @@ pub trait GateNode: Send + Sync {
     /// The secret that decoys are made from, if the configuration has one.
     fn decoy_secret(&self) -> Option<Secret>;
 
-    /// A peer has proven who it is at the listener for controllers, or has not.
+    /// A peer has authenticated at the listener for controllers, or has failed to.
     fn authenticated(&self, listener: &str, succeeded: bool);
 }
 
@@ -67,9 +67,9 @@ pub struct NodeGate {
     login: Option<Login>,
     /// The secret that `sasl` asks for, if nodes have one in common and no users.
     secret: Option<NodeSecret>,
-    /// Nodes prove who they are by certificates alone, so that those who are dialled do it as well.
+    /// Nodes authenticate by certificates alone, so that a node that is dialled does it as well.
     by_certificates: bool,
-    /// The rules that stand in the configuration; none without an authorizer.
+    /// The rules of the configuration; `None` without an authorizer.
     rules: Option<AuthorizerRules>,
     /// The users before there are metadata.
     first: MetadataImage,
@@ -180,10 +180,10 @@ impl NodeGate {
         self.tls.as_ref()
     }
 
-    /// Finds out who has connected. Blocks, at most for `mainstem.authentication.timeout.ms` and what refusals take.
+    /// Authenticates a peer that has connected. Blocks for at most `mainstem.authentication.timeout.ms`, and the delay of a refusal.
     ///
     /// # Errors
-    /// When it does not prove who it is; that was logged, and the peer told as far as it may know.
+    /// When it does not prove who it is; that was logged, and the peer was notified as far as it may know.
     pub fn accept(&self, socket: TcpStream) -> io::Result<Arrived> {
         let peer = socket.peer_addr()?;
         let arrived = self.authenticate(socket, peer);
@@ -194,12 +194,12 @@ impl NodeGate {
         arrived
     }
 
-    /// A peer was refused: says so once, and how often it is tried again.
+    /// Logs that a peer was refused: the same refusal once a minute, with the number of repetitions.
     pub fn refused(&self, peer: IpAddr, why: &str) {
         self.refusals.say(peer, &OneLine(why).to_string(), self.clock.instant());
     }
 
-    /// A link of a node has ended: says so, likewise.
+    /// Logs that a link of a node has ended, in the same way.
     pub(super) fn link_ended(&self, peer: IpAddr, node: i32, why: &str) {
         self.refusals.say_ended(peer, node, &OneLine(why).to_string(), self.clock.instant());
     }
@@ -294,13 +294,13 @@ impl NodeGate {
         Ok(channel)
     }
 
-    /// Whether a node that was dialled has yet to prove who it is, beyond the name in its certificate: by PLAIN it says
-    /// nothing of itself, and by SCRAM no more than that it knows this node's user.
+    /// Returns true if a node that was dialled has yet to prove who it is, beyond the name in its certificate. With PLAIN the
+    /// dialled node proves nothing, and with SCRAM only that it knows this node's user.
     pub fn wants_proof(&self) -> bool {
         self.sasl.is_some()
     }
 
-    /// Returns true where who connects has proven who it is before it says hello: by SASL, or by a certificate.
+    /// Returns true if peers authenticate before their hello, by SASL or by a certificate.
     pub(super) fn proves(&self) -> bool {
         self.sasl.is_some() || self.by_certificates
     }
@@ -310,7 +310,7 @@ impl NodeGate {
         self.secret.as_ref().and_then(|_| secret::node_of(&principal.name))
     }
 
-    /// Refuses a principal that may not speak as a node.
+    /// Refuses a principal that may not act as a node.
     ///
     /// # Errors
     /// Why not.
@@ -339,8 +339,8 @@ impl NodeGate {
         }
     }
 
-    /// What unknown users are shown is made from the cluster's secret; before there is a broker that knows it, from the users
-    /// that are known first, which are the same after another start.
+    /// Secret from which the SCRAM salts of unknown users are derived. It is the cluster's secret; until a broker knows that, it
+    /// is derived from the users of the first records, which are the same after a restart.
     fn decoy_key(&self) -> Secret {
         let secret = self.node.get().and_then(|node| node.decoy_secret());
         secret.or_else(|| self.first.scram_secret()).unwrap_or_else(|| self.decoy_key.clone())
@@ -390,7 +390,7 @@ impl Credentials for NodeUsers<'_> {
     }
 }
 
-/// Who a peer is by its certificate.
+/// Principal of a peer, from its certificate.
 fn principal_of(channel: &Channel, tls: &TlsSettings) -> io::Result<KafkaPrincipal> {
     let principal = channel.with_session(|session| session.principal(&tls.mapping()));
     let principal = principal.unwrap_or_else(|| Ok(KafkaPrincipal::anonymous()));
@@ -409,7 +409,7 @@ pub fn read_frame(stream: &mut impl Read, most: usize) -> io::Result<Vec<u8>> {
     if length > most {
         return Err(invalid("its first frame is too long for another node's"));
     }
-    // It grows with what arrives: a stranger's word for the length costs nothing.
+    // It grows with what arrives: a length that an unauthenticated peer announces costs nothing.
     let mut frame = Vec::new();
     let read = stream.take(length as u64).read_to_end(&mut frame)?;
     match read == length {
@@ -418,7 +418,7 @@ pub fn read_frame(stream: &mut impl Read, most: usize) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What to do about it, beside what went wrong between the two.
+/// Adds to an error of the authentication what to do about it.
 fn explained(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return invalid(

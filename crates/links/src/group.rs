@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use mainstem_replication::eraftpb::{Message, MessageType};
 use mainstem_replication::{GroupId, MessageError, ReplicaId};
 
-/// A leader whose turn has not come for so long is not repeated to be one: something has its lock.
+/// Age of a leader's last turn, in milliseconds, above which its coalesced heartbeat is not sent: something holds its lock.
 const TURN_MAX_MS: u64 = 800;
 
 /// A replica of a group. Only [`Group::carry_out_disk_step`] and [`Group::read_batches`] may wait for a disk.
@@ -110,7 +110,7 @@ impl GroupHandle {
     }
 }
 
-/// Remembers that a replica of the node has its next tick earlier than it had said, so that who keeps the times of all has to ask again.
+/// Remembers that a replica of the node has its next tick earlier than before, so that the ticker has to ask for its time again.
 #[derive(Debug, Default)]
 pub struct EarlierTicks(AtomicBool);
 
@@ -119,7 +119,7 @@ impl EarlierTicks {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Returns true if one has since the last call. What replicas said before is seen by who gets `true`.
+    /// Returns true if a replica has one since the last call. A caller that gets `true` sees the times that the replicas have set.
     pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::Acquire)
     }

@@ -153,7 +153,7 @@ impl ReadingEnd {
     /// # Errors
     /// What is wrong with them, which ends the link.
     pub fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.receiver.heard()?;
+        self.receiver.note_received()?;
         self.input.add(bytes);
         self.receiver.take_all(&mut self.input)
     }

@@ -1,4 +1,4 @@
-//! The first request on a link, and its answer: who the two nodes are.
+//! The first request on a link, and its answer: the identities of the two nodes.
 //!
 //! Both are frames of Kafka's protocol with a private API key, so that a link may begin on a listener that serves Kafka's
 //! requests too. docs/format.md has the diagrams.
@@ -7,12 +7,12 @@ use std::io::{self, Read};
 
 /// The API key of a hello: far from Kafka's own ones.
 const HELLO_API_KEY: i16 = 0x4D53;
-/// The version of frames that this node speaks.
+/// The version of frames of this release.
 const HELLO_VERSION: i16 = 1;
-/// A hello, or its answer, has at most so many bytes: those of somebody else are not waited for.
+/// Limit of the length of a hello or its answer, in bytes. A longer one is not read.
 pub(crate) const HELLO_BYTES_MAX: usize = 1024;
 
-/// Whether a request, without its length, is a hello.
+/// Returns true if a request, given without its length, is a hello.
 pub fn is_hello(frame: &[u8]) -> bool {
     frame.starts_with(&HELLO_API_KEY.to_be_bytes())
 }
@@ -33,9 +33,9 @@ pub struct Hello {
 /// The answer of the other node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
-    /// The cluster of who says it; empty where the peer may not know it.
+    /// Id of the sender's cluster; empty if the peer may not know it.
     pub cluster_id: String,
-    /// The node that says it.
+    /// The sender's node id.
     pub node: i32,
     /// Why it takes no link; empty: it does.
     pub refusal: String,
@@ -47,7 +47,7 @@ pub enum HelloError {
     /// It ends too early, or is something else.
     #[error("what came is not the beginning of a link between nodes")]
     Malformed,
-    /// A version that this release does not speak.
+    /// A version that this release does not know.
     #[error(
         "it speaks version {0} of links, this node version {HELLO_VERSION}; start the same release on both"
     )]

@@ -1,16 +1,16 @@
-//! Links between nodes: what groups say to each other, and small requests of a node to another.
+//! Links between nodes: messages between replicas of groups, and small requests of a node to another.
 //!
-//! Each node dials each other one. What it says goes over the connection that it dialled; over the same come the answers to
-//! its requests, and nothing else. A link begins as a Kafka connection to the peer's CONTROLLER listener; its first
-//! request is the hello ([`hello`]), and frames follow (`mainstem_replication::link`).
+//! Each node dials every other node. It sends its messages over the connection that it dialled, and receives only the answers to
+//! its requests there. A link begins as a Kafka connection to the peer's CONTROLLER listener; its first request is the hello
+//! ([`hello`]), and frames follow (`mainstem_replication::link`).
 //!
 //! A message is put into the [`Outbox`](outbox::Outbox) of its link under the lock of its replica, which orders it. A
-//! thread for each link writes: heartbeats first, then what has no batches, then appends, whose batches are read from
-//! the log at that moment. An outbox is bounded; what does not fit is dropped, and the group asks again. So it goes with
-//! all that waits when a link ends.
+//! thread for each link writes: heartbeats first, then messages without batches, then appends, whose batches are read from
+//! the log at that moment. An outbox is bounded. A message that does not fit is dropped, and the group asks again. When a link
+//! ends, all its messages are dropped in the same way.
 //!
-//! Where a peer refuses to be dialled again, its process is gone: the groups that it leads elect another leader at once
-//! and not when they have missed it for long.
+//! If a peer refuses to be dialled again, its process is gone: the groups that it leads elect another leader immediately, without
+//! waiting for the election timeout.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait in the time of the machine"))]
 
@@ -66,15 +66,15 @@ use setbacks::Setbacks;
 use throttle::Throttle;
 pub use throttle::{CATCH_UP_RATE, Rates};
 
-/// A frame has at most so many bytes behind its head: as Kafka's requests (`socket.request.max.bytes`), and more than a
+/// Limit of the bytes of a frame behind its head: that of Kafka's requests (`socket.request.max.bytes`), and more than a
 /// batch can have.
 const BODY_BYTES_MAX: usize = 100 << 20;
-/// How often who waits for an answer looks whether it still wants it.
+/// Interval at which a caller that waits for an answer checks whether it still wants it.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Threads that serve the requests of other nodes.
 const CALL_THREADS: usize = 4;
 
-/// Who this node is to others.
+/// Identity of this node towards other nodes.
 #[derive(Debug, Clone)]
 pub struct LinkIdentity {
     /// `node.id`.
@@ -90,13 +90,13 @@ pub struct LinkIdentity {
 pub struct Peer {
     /// Its `node.id`.
     pub node: i32,
-    /// Where its CONTROLLER listener is.
+    /// Host of its CONTROLLER listener.
     pub host: String,
     /// The port there.
     pub port: u16,
 }
 
-/// What links are started with.
+/// Options of the links of a node.
 #[derive(Debug, Clone)]
 pub struct LinksOptions {
     /// The broker's clock.
@@ -111,17 +111,17 @@ pub struct LinksOptions {
     pub awaited: Arc<Awaited>,
 }
 
-/// How long links may be silent, by the machines' time: the kernels of both ends count as well.
+/// Limits of the silence of links, by the machine's clock: the kernels of both ends count too.
 #[derive(Debug, Clone, Copy)]
 pub struct SilenceLimits {
-    /// A link on which nothing is said says so after this time.
+    /// Time without messages after which a link sends a heartbeat.
     pub keep_alive: Duration,
-    /// A peer that says nothing for so long, or takes nothing, is not there.
+    /// Time after which a peer that sends nothing, or takes nothing, counts as gone.
     pub silence_max: Duration,
 }
 
 impl SilenceLimits {
-    /// A peer that is there says something within this time: it keeps its link alive.
+    /// A live peer sends something within this time, to keep its link alive.
     fn alive_max(&self) -> Duration {
         self.keep_alive * 3
     }
@@ -144,7 +144,7 @@ impl Wakes {
     }
 }
 
-/// There are at most so many other nodes.
+/// Limit of the number of other nodes.
 const PEERS_MAX: usize = 64;
 
 /// All links of this node.
@@ -171,7 +171,7 @@ pub struct Links {
     threads: Mutex<Vec<Thread>>,
 }
 
-/// What happened, for the metrics.
+/// Counters of events, for the metrics.
 #[derive(Debug, Default)]
 struct Counters {
     too_far_behind: AtomicU64,
@@ -188,7 +188,7 @@ struct Groups {
     all: Option<Arc<[Arc<GroupHandle>]>>,
 }
 
-/// What there is for one other node.
+/// State of the links with one other node.
 struct PeerLink {
     /// Its rank among the peers.
     rank: usize,
@@ -346,8 +346,8 @@ impl Links {
     }
 
     /// Puts messages of a replica into the outboxes of links. Called under the replica's lock, which keeps their order.
-    /// `catches_up` says of a replica whether its appends may take their time, and how many bytes a second it gets then.
-    /// Returns whose writers are to be woken ([`Links::wake`]) and which replicas have to be reported unreachable.
+    /// `catches_up` returns for a replica whose appends may be throttled its rate in bytes per second. Returns the links whose
+    /// writers are to be woken ([`Links::wake`]), and the replicas that have to be reported unreachable.
     pub fn send(
         &self,
         handle: &Arc<GroupHandle>,
@@ -356,7 +356,7 @@ impl Links {
     ) -> (Wakes, Vec<ReplicaId>) {
         let (mut wakes, mut lost) = (Wakes::default(), Vec::new());
         for outgoing in messages {
-            // Who counts on it has to hear that it did not go.
+            // The caller has to learn that it was not sent.
             let is_offer = outgoing.message.get_msg_type() == MessageType::MsgSnapshot;
             let (to, counts) =
                 (outgoing.to, is_append(&outgoing.message) || is_offer || outgoing.begins_coalescing);
@@ -384,7 +384,7 @@ impl Links {
         let mut current = self.rates.write();
         if *current != rates {
             *current = rates;
-            self.throttle.begin_anew(self.clock().instant());
+            self.throttle.reset(self.clock().instant());
         }
     }
 
@@ -454,7 +454,7 @@ impl Links {
         clusters.filter(|clusters| !clusters.is_empty())
     }
 
-    /// Asks a node, and waits for the answer on this thread, at most for so long. `NotConnected` at once where there is no
+    /// Asks a node, and waits for the answer on this thread until the time is over. Returns `NotConnected` immediately if there is no
     /// link.
     pub fn call_blocking(
         &self,
@@ -584,7 +584,7 @@ impl Links {
         }
     }
 
-    /// What was on its way to a node is lost.
+    /// Reports to the groups that messages on their way to a node are lost.
     fn report_unreachable(&self, node: i32) {
         for group in self.groups().iter().filter_map(|one| one.group()) {
             group.report_unreachable(node);
@@ -641,7 +641,7 @@ impl PeerLink {
         self.outbox.lock().open(control);
     }
 
-    /// Its link has ended: who waits for an answer gets none.
+    /// Its link has ended: those that wait for an answer get `Disconnected`.
     fn close(&self) {
         let waiting = self.outbox.lock().close();
         waiting.into_iter().for_each(|on_answer| on_answer(Err(CallError::Disconnected)));

@@ -34,7 +34,7 @@ impl OutOfSync {
         }
     }
 
-    /// Notes what a node says of its own replicas, in the place of what it has said before.
+    /// Takes note of a node's report on its own replicas, which replaces its report before.
     pub fn set_replicas(&self, node: i32, replicas: HashSet<GroupId>) {
         self.change(|known| {
             known.replicas.remove(&node);

@@ -1,4 +1,4 @@
-//! What waits to be written to a link: messages by their urgency, within bounds, and requests with who waits for the answer.
+//! Queue of a link: messages that wait to be written, by their urgency and within bounds, and requests that wait for answers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{Shutdown, TcpStream};
@@ -11,14 +11,13 @@ use super::calls::{CALL_BYTES_MAX, CALL_TIME_MAX_MS, CallError, CallKind, IN_FLI
 use super::group::{GroupHandle, is_append};
 use super::is_plain_heartbeat;
 
-/// Messages that wait have at most so many bytes, their batches not counted, which are in the log. Requests have their own
-/// bound.
+/// Limit of the bytes of messages that wait, without their batches, which are in the log. Requests have their own limit.
 const BYTES_MAX: usize = 8 << 20;
-/// What a message takes beside its entries.
+/// Estimated memory of a message beside its entries, in bytes.
 const MESSAGE_BYTES: usize = 256;
-/// What an entry takes beside its data.
+/// Estimated memory of an entry beside its data, in bytes.
 const ENTRY_BYTES: usize = 96;
-/// Requests that wait to be written have at most so many bytes, unless it is one alone.
+/// Limit of the bytes of all requests that wait to be written. A single larger one is taken alone.
 const CALLS_BYTES_MAX: usize = 128 << 20;
 
 /// A message of a replica on its way.
@@ -37,7 +36,7 @@ impl Item {
         MESSAGE_BYTES + data + self.outgoing.message.context.len()
     }
 
-    /// Whether the entries of `next` follow those of this append in the same term, so that they go as one.
+    /// Returns true if the entries of `next` follow those of this append in the same term, so that both go as one.
     fn joins(&self, next: &Item) -> bool {
         let (one, other) = (&self.outgoing, &next.outgoing);
         let last = one.message.get_entries().last();
@@ -59,7 +58,7 @@ impl Item {
     }
 }
 
-/// Who waits for an answer, and until when, in monotonic milliseconds.
+/// Callback that waits for an answer, and its deadline in monotonic milliseconds.
 struct Waiting {
     until_ms: u64,
     on_answer: OnAnswer,
@@ -72,7 +71,7 @@ pub(super) struct Call {
     pub(super) body: Vec<u8>,
 }
 
-/// What is there for the writer, in the order in which it is to be written.
+/// Everything that the writer takes at one time, in the order in which it is written.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) heartbeats: IndexMap<GroupId, Item>,
@@ -84,7 +83,7 @@ pub(super) struct Batch {
     pub(super) calls: VecDeque<Call>,
     /// One append.
     pub(super) append: Option<Item>,
-    /// It was taken from what may take its time.
+    /// The append was taken from those that may be throttled.
     pub(super) is_throttled: bool,
 }
 
@@ -99,7 +98,7 @@ impl Batch {
     }
 }
 
-/// What waits for one link.
+/// Queue of one link.
 #[derive(Default)]
 pub(super) struct Outbox {
     is_open: bool,
@@ -111,9 +110,9 @@ pub(super) struct Outbox {
     control: VecDeque<Item>,
     /// Each with its number in the order in which they came.
     appends: VecDeque<(u64, Item)>,
-    /// Those that may take their time, and all that follow them in their groups, whose order stays.
+    /// Appends that may be throttled, and all that follow them in their groups, so that the order in a group stays.
     behind: VecDeque<(u64, Item)>,
-    /// How many of these each group has.
+    /// Number of these by group.
     behind_of: HashMap<GroupId, usize>,
     next_append: u64,
     bytes: usize,
@@ -137,7 +136,7 @@ impl Outbox {
         self.stream = stream;
     }
 
-    /// The link has ended: what waits is dropped. Returns who waited for answers.
+    /// Ends the link: messages that wait are dropped. Returns the callbacks that waited for answers.
     pub(super) fn close(&mut self) -> Vec<OnAnswer> {
         self.end();
         self.stream = None;
@@ -197,12 +196,13 @@ impl Outbox {
         true
     }
 
-    /// Whether there is something that may take its time.
+    /// Returns true if there are appends that may be throttled.
     pub(super) fn has_behind(&self) -> bool {
         !self.behind.is_empty()
     }
 
-    /// The next append: of those that take their time, where they may go and nothing older waits. Then it is true.
+    /// Takes the next append. It is one of those that may be throttled if `may_throttled` and no older append waits; then the
+    /// returned flag is true.
     fn take_append(&mut self, may_throttled: bool) -> Option<(Item, bool)> {
         let behind = self.behind.front().filter(|_| may_throttled).map(|(number, _)| *number);
         let next = self.appends.front().map(|(number, _)| *number);
@@ -234,7 +234,7 @@ impl Outbox {
         }
     }
 
-    /// Adds a request. Returns it back to who asks where it cannot go.
+    /// Adds a request. Returns the callback with the error if it cannot be sent.
     pub(super) fn push_call(
         &mut self,
         kind: CallKind,
@@ -257,12 +257,12 @@ impl Outbox {
         None
     }
 
-    /// Who waits for an answer.
+    /// Removes and returns the callback that waits for an answer.
     pub(super) fn take_waiting(&mut self, id: u64) -> Option<OnAnswer> {
         self.waiting.remove(&id).map(|waiting| waiting.on_answer)
     }
 
-    /// Those who have waited for an answer for too long. One that comes later finds no one.
+    /// Removes and returns the callbacks whose deadline has passed. An answer that comes later is dropped.
     pub(super) fn take_overdue(&mut self, now_ms: u64) -> Vec<OnAnswer> {
         let mut overdue = Vec::new();
         while let Some(oldest) = self.waiting.first_entry().filter(|oldest| oldest.get().until_ms <= now_ms) {
@@ -271,12 +271,12 @@ impl Outbox {
         overdue
     }
 
-    /// Whether the writer has to be woken; asked once after something was added.
+    /// Returns true if the writer has to be woken. To be called once after something was added.
     pub(super) fn wants_wake(&mut self) -> bool {
         std::mem::take(&mut self.is_idle)
     }
 
-    /// What is to be written next: all that is urgent, and one append. `may_throttled`: also one that may take its time.
+    /// Takes what is written next: everything urgent, and one append. With `may_throttled` that may be one that is throttled.
     pub(super) fn take(&mut self, may_throttled: bool) -> Batch {
         let (append, is_throttled) = self.take_append(may_throttled).unzip();
         let batch = Batch {

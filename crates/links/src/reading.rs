@@ -22,10 +22,10 @@ const READ_BYTES: usize = 64 << 10;
 const KEPT_BYTES: usize = 1 << 20;
 /// Groups on one link.
 const ALIASES_MAX: usize = 1 << 20;
-/// How often it is looked whether the peer may still speak as a node.
+/// Interval of the checks whether the peer may still act as a node.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether the peer may still speak as a node.
+/// Check whether the peer may still act as a node.
 pub(super) struct Leave {
     pub(super) principal: KafkaPrincipal,
     pub(super) host: IpAddr,
@@ -71,7 +71,7 @@ struct Known {
 }
 
 impl Receiver {
-    /// A receiver of a link that a node has dialled. `leave` says for how long that may speak, where it has to be asked.
+    /// A receiver of a link that a node has dialled. `leave` checks how long the node may act as one; `None` without such checks.
     pub(super) fn new(
         (links, peer): (Arc<Links>, Arc<PeerLink>),
         answers: Arc<Answers>,
@@ -103,7 +103,7 @@ impl Receiver {
             if !input.fill(&mut stream).map_err(|error| self.explained(error))? {
                 return Ok(());
             }
-            self.heard()?;
+            self.note_received()?;
         }
     }
 
@@ -122,9 +122,9 @@ impl Receiver {
     /// Something was read.
     ///
     /// # Errors
-    /// The peer may not speak any more.
-    pub(super) fn heard(&mut self) -> io::Result<()> {
-        self.peer.incoming.heard(self.links.now_ms());
+    /// The peer may not act as a node any more.
+    pub(super) fn note_received(&mut self) -> io::Result<()> {
+        self.peer.incoming.note_received(self.links.now_ms());
         self.leave.as_mut().map_or(Ok(()), |leave| leave.check(&self.links.gate))
     }
 
@@ -241,10 +241,10 @@ fn fault(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// What was read from a link and is not taken yet.
+/// Bytes that were read from a link and are not taken yet.
 pub(super) struct Input {
     bytes: Vec<u8>,
-    /// So many of them are taken.
+    /// Number of the bytes that are taken.
     taken: usize,
     body_max: usize,
 }

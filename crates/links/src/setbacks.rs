@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mainstem_replication::Setback;
 use parking_lot::Mutex;
 
-/// Setbacks of one event are gathered for so long: leaders look once a second whether they hear of a majority.
+/// Time for which setbacks of one event are gathered: leaders check once a second whether a majority is reachable.
 const GATHERED_MS: u64 = 2_000;
 
 /// Two lines about the same are at least so far apart: where a disk stays full, replicas try again and again.
@@ -72,7 +72,7 @@ fn line(setback: Setback, partitions: &BTreeSet<(Arc<str>, i32)>) -> String {
     match setback {
         Setback::LostMajority => {
             format!(
-                "leadership of {what} is given up: nothing was heard of a majority of the replicas{which}"
+                "leadership of {what} is lost: nothing was received from a majority of the replicas{which}"
             )
         }
         Setback::HandedOffLeadership => format!(
@@ -101,7 +101,7 @@ mod tests {
         }
         setbacks.note(Setback::HandedOffLeadership, partition(7), 2_000);
         assert_eq!(setbacks.due(2_999), [""; 0]);
-        let lost = "leadership of 1998 partitions is given up: nothing was heard of a majority of the replicas; first: t-0, t-1, \
+        let lost = "leadership of 1998 partitions is lost: nothing was received from a majority of the replicas; first: t-0, t-1, \
                     t-2";
         assert_eq!(setbacks.due(3_000), [lost]);
         let handed_off = "leadership of partition t-7 is given away: this node has no space, descriptors or memory for an append";
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_is_said_now_and_then_and_the_rest_at_the_end() {
+    fn a_lasting_setback_is_logged_now_and_then_and_the_rest_at_the_end() {
         let setbacks = Setbacks::default();
         let mut said = 0;
         for now_ms in (0..60_000).step_by(500) {

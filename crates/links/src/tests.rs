@@ -136,7 +136,7 @@ fn a_refusal_says_the_id_of_the_cluster_to_the_hosts_of_its_nodes_alone() {
         assert_eq!(welcome.cluster_id, "");
         assert!(!welcome.refusal.is_empty() && !welcome.refusal.contains("cluster c"), "{}", welcome.refusal);
     }
-    // Who knows the id is taken, and keeps the place against all that do not come from the same address.
+    // A peer that knows the id is accepted, and keeps its link against hellos from any other address.
     let (_kept, welcome) = far.greet(&hello());
     assert_eq!(welcome.refusal, "");
     let elsewhere = connected_from([127, 0, 0, 8], far.port);
@@ -189,7 +189,7 @@ fn garbage_ends_a_link_and_nothing_else() {
     assert_eq!(welcome.refusal, "", "a link of the same node is taken after it");
 }
 
-/// A stranger may say a hello that is taken as often as it likes.
+/// An unauthenticated peer may send a valid hello any number of times.
 #[test]
 fn a_peer_whose_links_end_for_one_reason_is_one_line() {
     let node = Alone::knows_node_2();
@@ -198,11 +198,11 @@ fn a_peer_whose_links_end_for_one_reason_is_one_line() {
         for _ in 0..5 {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
             let port = listener.local_addr().expect("an address").port();
-            let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+            let mut peer = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
             let (stream, _) = listener.accept().expect("it has connected");
             // A frame of an unknown kind follows.
             let said = [&hello().encode()[..], &[0, 0, 0, 1, 99]].concat();
-            stranger.write_all(&said).expect("it fits");
+            peer.write_all(&said).expect("it fits");
             let mut arrived = gate().accept(stream).expect("nothing is asked for");
             let frame = read_frame(&mut arrived.channel.reader).expect("a hello");
             accept::run(&node.links, arrived, &frame);
@@ -283,7 +283,7 @@ impl CallHandler for Keeps {
     }
 }
 
-/// The link stands, and other requests are served.
+/// The link stays connected, and other requests are served.
 #[test]
 fn an_answer_that_never_comes_is_not_waited_for() {
     let served = Alone::knows_node_2();
@@ -305,7 +305,7 @@ fn an_answer_that_never_comes_is_not_waited_for() {
         answered.try_iter().collect::<Vec<_>>(),
         [0, 1].map(|number| (number, Err(CallError::TimedOut)))
     );
-    // The late answers find no one, and the link goes on.
+    // No caller waits for the late answers any more, and the link stays.
     kept.0.lock().drain(..).for_each(|reply| reply.answer(b"late"));
     let on_answer = move |result| answer.send((2, result)).expect("it is waited for");
     links.call_then(1, CallKind(1), Vec::new(), Box::new(on_answer));

@@ -1,4 +1,4 @@
-//! How fast replicas catch up that were away: what they miss is read from disks and goes over the network that others need.
+//! Rate at which replicas that were away catch up: what they lack is read from disks and takes bandwidth from others.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ pub const CATCH_UP_RATE: u64 = 64 << 20;
 /// One append keeps others waiting for no longer, however low the rate is.
 const COST_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// What an operator allows instead, in bytes a second, for replicas that their topics name.
+/// Rates that an operator has set, in bytes per second, for the replicas that their topics name as throttled.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Rates {
     /// `leader.replication.throttled.rate` of this node.
@@ -40,17 +40,17 @@ impl Throttle {
         Throttle { free_at: Mutex::new(now) }
     }
 
-    /// What was sent at other rates costs nothing more.
-    pub(super) fn begin_anew(&self, now: Instant) {
+    /// Forgets what was sent at earlier rates: the next append may be sent at `now`.
+    pub(super) fn reset(&self, now: Instant) {
         *self.free_at.lock() = now;
     }
 
-    /// How long nothing may be sent.
+    /// Time from `now` until the next append may be sent.
     pub(super) fn pause(&self, now: Instant) -> Duration {
         self.free_at.lock().saturating_duration_since(now)
     }
 
-    /// So many bytes are sent, at most so many a second.
+    /// Counts bytes that are sent, at a rate of `bytes_per_second`.
     pub(super) fn charge(&self, now: Instant, bytes: u64, bytes_per_second: u64) {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_second.max(1));
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).min(COST_MAX);
@@ -79,7 +79,7 @@ mod tests {
         // Another rate is not waited for.
         throttle.charge(at(5_010), u64::MAX, 0);
         assert_eq!(throttle.pause(at(5_010)), COST_MAX);
-        throttle.begin_anew(at(5_020));
+        throttle.reset(at(5_020));
         assert_eq!(throttle.pause(at(5_020)), Duration::ZERO);
     }
 

@@ -34,7 +34,7 @@ pub(super) struct Writer<S> {
 pub(super) enum Next {
     /// It writes.
     Write(Batch),
-    /// It waits for something to write, for so long at most.
+    /// Waits for something to write, for at most this time.
     Wait(Duration),
     /// The link has ended.
     End,
@@ -71,13 +71,13 @@ impl<S: Write> Writer<S> {
         }
     }
 
-    /// What there is to do at `now`, by the time that silence is measured with.
+    /// Returns what to do at `now`, which is of the clock that silence is measured with.
     pub(super) fn next(&mut self, outbox: &mut Outbox, now: Instant) -> Next {
         if !outbox.is_open() {
             return Next::End;
         }
         let keep_alive = self.links.options.silence.keep_alive;
-        // Only those who catch up have to be asked about.
+        // Only replicas that catch up have a rate.
         let pause = match outbox.has_behind() {
             true => self.links.throttle.pause(self.links.clock().instant()),
             false => Duration::ZERO,

@@ -107,8 +107,8 @@ pub fn write_markers(
     for (at, (topic, index)) in partitions.iter().enumerate() {
         let sender = sender.clone();
         // The question may be over.
-        let told = move |outcome| _ = sender.send((at, outcome));
-        markers::write_here(node, topic, *index, marker, Box::new(told));
+        let on_written = move |outcome| _ = sender.send((at, outcome));
+        markers::write_here(node, topic, *index, marker, Box::new(on_written));
     }
     let mut outcomes = vec![ErrorCode::REQUEST_TIMED_OUT.code(); count];
     for _ in 0..count {

@@ -13,7 +13,7 @@ use mainstem_store::topics::Topic;
 /// Kafka's number of a leader that there is not.
 const NO_LEADER: i32 = -1;
 
-/// Where a client reaches a node.
+/// Address at which a client reaches a node.
 pub struct Endpoint<'a> {
     /// Its number.
     pub id: i32,
@@ -54,7 +54,7 @@ pub fn nodes_for_clients<'a>(
     nodes(&node.local, context, image).filter(move |node| knows_none || !node.fenced)
 }
 
-/// Who leads a partition, as the metadata says to clients.
+/// Leader of a partition, as clients get it in metadata.
 pub struct Leadership {
     /// `LEADER_NOT_AVAILABLE` where no node does, or 0.
     pub error_code: i16,
@@ -68,7 +68,7 @@ pub struct Leadership {
     pub offline_replicas: Vec<i32>,
 }
 
-/// Who leads a topic's partitions: as the metadata says, except that one that is offline here has no leader.
+/// Leaders of a topic's partitions, as the metadata says; a partition that is offline on this node has none.
 pub struct Leaders<'a> {
     node: &'a Node,
     image: &'a MetadataImage,

@@ -1,7 +1,7 @@
 //! This node among others: what it asks of them and answers, who leads which partition, and who is there.
 //!
-//! Threads: `cluster-roles` (roles of this node's replicas: coordinators are loaded and given up, leaders made known) and
-//! `cluster-members` (signs of life, fencing). Without other nodes nothing of this is there.
+//! Threads: `cluster-roles` (roles of this node's replicas: coordinators are loaded and unloaded, leaders made known) and
+//! `cluster-members` (heartbeats, fencing). A node without others has none of this.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ mod roles;
 use calls::{Answered, Ask, Led};
 use clocks::Clocks;
 use leaders::{Leader, LeaderTable, PartitionKey, Unnoted};
-use members::{LeaderlessLooks, Members, SignsOfLife};
+use members::{HeartbeatSchedule, LeaderlessLooks, Members};
 pub use roles::{RoleNews, RoleReceiver};
 
 /// A small question, as JSON.
@@ -50,13 +50,13 @@ pub(crate) const FORWARD: CallKind = CallKind(3);
 /// The time that a node's clock shows: milliseconds since 1970, as a big-endian i64. Nodes of earlier releases refuse it.
 pub(crate) const CLOCK: CallKind = CallKind(5);
 
-/// How long the metadata leader is looked for before a client gets the answer that there is none.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// How long one node may take to answer.
+/// Time for which the metadata leader is looked for, before a client gets the answer that there is none.
+pub(crate) const LEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time in which one node must answer.
 const ANSWER_TIME: Duration = Duration::from_secs(12);
 /// Between two attempts.
 const RETRY: Duration = Duration::from_millis(50);
-/// How often the metadata note who leads.
+/// Interval at which leaders are written to the metadata.
 const NOTED_EVERY: Duration = Duration::from_secs(1);
 /// Leaders that one record batch notes.
 const NOTED_MAX: usize = 1_000;
@@ -72,7 +72,7 @@ pub struct Cluster {
     pub directories: BTreeMap<i32, Uuid>,
     /// The connections to them.
     pub links: Arc<Links>,
-    /// Who leads what.
+    /// Leaders of the partitions.
     pub(crate) leaders: LeaderTable,
     /// The epoch of this node's registration, and what it says.
     registered: Mutex<Option<(i64, NodeStart)>>,
@@ -91,13 +91,13 @@ pub struct Cluster {
     reporting: Worker,
     /// Those who wait until this node knows what the metadata leader knows.
     catching_up: Mutex<Vec<OnCurrent>>,
-    /// What has happened to the partitions that this node leads.
+    /// Counters of events at partitions that this node leads.
     pub led: LedCounters,
     /// The differences between their clocks and this node's.
     pub clocks: Arc<Clocks>,
 }
 
-/// What has happened to the partitions that this node leads or led, since its start.
+/// Counters of events, since the start, at partitions that this node leads or led.
 #[derive(Debug, Default)]
 pub struct LedCounters {
     /// Replicas were found out of sync, once for each look at a partition that found any.
@@ -158,7 +158,7 @@ impl Cluster {
         cluster
     }
 
-    /// Begins to follow roles and to give signs of life.
+    /// Starts to follow roles and to send heartbeats.
     ///
     /// # Errors
     /// When no thread can be made.
@@ -176,7 +176,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends its threads. The links go on.
+    /// Ends its threads. The links stay.
     pub fn stop(&self) {
         self.roles.end();
         for thread in std::mem::take(&mut *self.threads.lock()) {
@@ -188,11 +188,11 @@ impl Cluster {
 
     // Members.
 
-    /// A node has given a sign of life in its epoch. Returns false if it has to register again.
-    fn heard(&self, node: i32, broker_epoch: i64) -> bool {
+    /// Takes note of a heartbeat of a node in its epoch. Returns false if it has to register again.
+    fn seen(&self, node: i32, broker_epoch: i64) -> bool {
         let known = self.controller.image().broker(node).map(|known| (known.epoch, known.fenced));
         let Some((_, is_fenced)) = known.filter(|(epoch, _)| *epoch == broker_epoch) else { return false };
-        self.members.lock().heard(node, self.local.clock.mono_ms());
+        self.members.lock().seen(node, self.local.clock.mono_ms());
         if is_fenced {
             self.set_fenced(node, broker_epoch, false);
         }
@@ -217,16 +217,16 @@ impl Cluster {
     fn follow_members(self: &Arc<Self>) {
         let clock = &self.local.clock;
         let (mut noted, mut balanced) = (clock.instant(), clock.instant());
-        let (mut signs, mut alone) = (SignsOfLife::default(), LeaderlessLooks::default());
+        let (mut schedule, mut alone) = (HeartbeatSchedule::default(), LeaderlessLooks::default());
         while !self.local.stopping.is_stopping() {
             let times = self.local.config().replication.clone();
             let registered = self.registered.lock().as_ref().map(|(epoch, _)| *epoch);
             let leader = self.controller.leader();
             self.note_cut_off(alone.look(leader.is_some()));
             if let Some((epoch, leader)) = registered.zip(leader)
-                && signs.is_due(leader, self.local.clock.mono_ms(), times.heartbeat_interval_ms)
+                && schedule.is_due(leader, self.local.clock.mono_ms(), times.heartbeat_interval_ms)
             {
-                self.give_sign_of_life(leader, epoch);
+                self.send_heartbeat(leader, epoch);
             }
             if self.controller.decides() {
                 self.fence_the_silent(times.session_timeout_ms);
@@ -256,9 +256,9 @@ impl Cluster {
         }
     }
 
-    /// Gives the metadata leader a sign of life, without waiting for the answer: a leader that is paused or cut off gives none
-    /// for as long as its link stands, and the next leader would take this node for silent meanwhile.
-    fn give_sign_of_life(self: &Arc<Self>, leader: i32, broker_epoch: i64) {
+    /// Sends a heartbeat to the metadata leader, without waiting for the answer. A leader that is paused or cut off does not answer
+    /// while its link stays connected, and the next leader would take this node for silent meanwhile.
+    fn send_heartbeat(self: &Arc<Self>, leader: i32, broker_epoch: i64) {
         let ask = Ask::Alive { node: self.own, broker_epoch };
         let own = self.clone();
         let then = move |answered| {
@@ -274,7 +274,7 @@ impl Cluster {
 
     /// Registers this node once more, unless it has been done since it had that broker epoch.
     fn register_again(&self, broker_epoch: i64) {
-        // Who comes while it is being made finds the next one later.
+        // Another thread registers it already; a later call sees the new epoch.
         let Some(_one_at_a_time) = self.registering_again.try_lock() else { return };
         let registered = self.registered.lock().clone().filter(|(epoch, _)| *epoch == broker_epoch);
         let Some((_, mut start)) = registered else { return };
@@ -290,7 +290,7 @@ impl Cluster {
         {
             let mut members = self.members.lock();
             members.look(now_ms);
-            members.heard(self.own, now_ms);
+            members.seen(self.own, now_ms);
         }
         let image = self.controller.image();
         let members = self.members.lock();
@@ -318,9 +318,9 @@ impl Cluster {
 
     // Leaders.
 
-    /// Who leads a partition with several replicas: the replica here knows it, or the table does. A replica that looks for a
-    /// leader knows that the last one is none any more, this node included: a node that is cut off names none, so that
-    /// clients ask others.
+    /// Returns the leader of a partition with several replicas, from the replica on this node or else from the table. While the
+    /// replica looks for a leader, the leader before (perhaps this node) does not count. So a node that is cut off names no
+    /// leader, and clients ask other nodes.
     pub(crate) fn leader_of(&self, key: PartitionKey, partition: Option<&Partition>) -> Option<Leader> {
         let known = self.leaders.get(key);
         let led = partition.map(|partition| partition.leadership());
@@ -337,7 +337,7 @@ impl Cluster {
         }
     }
 
-    /// Who leads any partition: one with a single replica is led where that is.
+    /// Returns the leader of any partition. A partition with a single replica is led by the node of that replica.
     pub fn leader_of_partition(&self, topic: Uuid, index: i32, partition: &Partition) -> Option<Leader> {
         let image = self.controller.image();
         let known = usize::try_from(index).ok();
@@ -355,12 +355,13 @@ impl Cluster {
         }
     }
 
-    /// Whether this node has known of no metadata leader for longer than an election takes: what it says of others is of the past.
+    /// Returns true if this node has known no metadata leader for longer than an election takes, so that what it knows of
+    /// others may be outdated.
     pub fn is_cut_off(&self) -> bool {
         self.is_cut_off.load(Ordering::Relaxed)
     }
 
-    /// Whether a node can be reached from here.
+    /// Returns true if a node can be reached from this one.
     pub fn is_reachable(&self, node: i32) -> bool {
         node == self.own || self.links.connected().contains(&node)
     }
@@ -394,8 +395,8 @@ impl MetadataEvents for Cluster {
         self.unnoted.begin(&self.leaders);
     }
 
-    /// The topics' coordinators know how many partitions there are, and whatever role their replicas have got meanwhile is
-    /// looked at.
+    /// Sets the number of partitions of the topics' coordinators, and has the roles checked that their replicas have got
+    /// meanwhile.
     fn topics_served(&self, topics: &[Arc<Topic>]) {
         for topic in topics {
             coordinators::set_partition_count(&self.local, &topic.name, topic.partitions.len());

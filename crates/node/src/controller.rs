@@ -97,7 +97,7 @@ pub struct Controller {
     local: Arc<Local>,
     clock: Clock,
     machine: SharedMachine,
-    /// What this node adds to the metadata where it decides.
+    /// Configuration and limits that this node adds to the metadata where it decides.
     view: NodeView,
     log: Arc<Partition>,
     /// Held from a decision until its records are appended, and while what is on disk is applied.
@@ -105,7 +105,7 @@ pub struct Controller {
     publisher: Publisher,
     /// The leader epoch of what is appended.
     epoch: i32,
-    /// What snapshots keep for Kafka.
+    /// Records of the quorum that snapshots keep for Kafka.
     quorum: QuorumRecords,
     since_snapshot: Mutex<SinceSnapshot>,
     /// Snapshots that were written and loaded.
@@ -259,12 +259,12 @@ impl Controller {
         self.machine.read().check();
     }
 
-    /// What is committed.
+    /// Returns the committed metadata.
     pub fn image(&self) -> Arc<MetadataImage> {
         self.machine.image()
     }
 
-    /// What this node adds to the metadata: what proposals are given.
+    /// Configuration and limits that this node adds to the metadata, for proposals.
     pub fn view(&self) -> &NodeView {
         &self.view
     }
@@ -316,7 +316,7 @@ impl Controller {
         Ok(placed.moves)
     }
 
-    /// What the image is now is in force; what changes from now on is carried out.
+    /// Starts the publisher: it carries out all changes from the current image on, which is in force already.
     fn begin_publishing(self: &Arc<Self>) -> Result<(), ControllerError> {
         let image = self.image();
         without_effect::warn(&image, &self.local.config(), image.topics());
@@ -616,7 +616,7 @@ impl Controller {
             return Err(ErrorCode::KAFKA_STORAGE_ERROR);
         }
         let (changes, applied) = self.machine.apply(|machine| {
-            // Who decided later may have been here before.
+            // A later decision may have been here before.
             let changes = machine.committed(upto);
             (changes, machine.image().next_offset())
         });
@@ -634,9 +634,9 @@ impl Controller {
         self.machine.decide(MetadataStateMachine::rollback);
     }
 
-    /// How long a decision waits to be carried out. On one node there is no limit: nothing but this node is waited for, which a
-    /// directory that hangs may hold up, and an answer before would say of what it names that it can be used. Other requests have
-    /// threads without that.
+    /// Time for which a decision waits to be carried out. On one node there is no limit: only this node is waited for, and an
+    /// earlier answer would claim that what it names can be used. A directory that hangs may delay that; other requests have
+    /// their own threads.
     fn commit_time(&self) -> Option<Duration> {
         self.replicated.as_ref().map(|_| replicated::COMMIT_TIME)
     }
@@ -656,12 +656,12 @@ impl Controller {
         Ok(())
     }
 
-    /// What becomes of the log up to an offset.
+    /// Returns a receiver of the result when the log is durable up to an offset.
     fn when_durable(&self, upto: i64) -> sync::Receiver<Result<(), ErrorCode>> {
-        let (told, durable) = sync::channel();
+        let (sender, durable) = sync::channel();
         let tell = move |result| {
-            // Who waits may have gone.
-            let _ = told.send(result);
+            // The receiver may be gone.
+            let _ = sender.send(result);
         };
         self.log.when_durable(upto, Durable::Call(Box::new(tell)));
         durable
@@ -687,7 +687,7 @@ const MIGHT_DIFFER: &str = "the metadata and its log might differ";
 /// A decision that panics is none: what is committed, or was decided before, stays as it is.
 struct RollbackOnPanic<'a> {
     controller: &'a Controller,
-    /// Where the log ends.
+    /// End offset of the log.
     decided: i64,
 }
 

@@ -9,7 +9,7 @@ use crate::node::Node;
 use mainstem_requests::context::RequestContext;
 use mainstem_store::partition::Partition;
 
-/// Where a client reaches a leader.
+/// Address at which a client reaches a leader.
 pub struct LeaderEndpoint {
     /// The node.
     pub node: i32,
@@ -52,7 +52,7 @@ impl<'a> CurrentLeaders<'a> {
         Some((leader.node, leader.epoch.get()))
     }
 
-    /// Where they are reached.
+    /// Returns the addresses of the leaders that were named.
     pub fn endpoints(self) -> Vec<LeaderEndpoint> {
         if self.named.is_empty() {
             return Vec::new();

@@ -48,7 +48,7 @@ pub struct Local {
     pub transactions: Arc<Transactions>,
     /// Quotas of clients.
     pub quotas: Arc<Quotas>,
-    /// Access rules; `None` without an authorizer, when everybody may do everything.
+    /// Access rules; `None` without an authorizer, when every client may do everything.
     pub authorization: Option<Arc<Authorization>>,
     /// Progress of the start, which can be broken off.
     pub opening: Arc<OpeningProgress>,

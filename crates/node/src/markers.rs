@@ -27,7 +27,7 @@ pub(crate) fn write_all(node: &Arc<Node>, markers: Markers) {
     for topic in markers.topics {
         for index in topic.partitions {
             let (own, name, ticket) = (node.clone(), topic.name.clone(), markers.ticket);
-            let told = move |outcome| {
+            let on_written = move |outcome| {
                 own.local.transactions.change(|coordinator, now| {
                     coordinator.marked(now, ticket, &name, index, outcome);
                 });
@@ -35,9 +35,9 @@ pub(crate) fn write_all(node: &Arc<Node>, markers: Markers) {
             match leader_elsewhere(node, &topic.name, index) {
                 Some(leader) => {
                     let there = elsewhere.entry(leader).or_default();
-                    there.push((topic.name.to_string(), index, Box::new(told)));
+                    there.push((topic.name.to_string(), index, Box::new(on_written)));
                 }
-                None => write_own(node, &topic.name, index, marker, Box::new(told)),
+                None => write_own(node, &topic.name, index, marker, Box::new(on_written)),
             }
         }
     }
@@ -99,9 +99,9 @@ fn hand_on(
 /// Writes a marker into a partition that no other node leads, as far as this one knows.
 fn write_own(node: &Arc<Node>, topic: &str, index: i32, marker: TransactionMarker, on_marked: OnMarked) {
     let (own, name) = (node.clone(), topic.to_owned());
-    let told = move |outcome| match (outcome, &own.cluster) {
+    let on_written = move |outcome| match (outcome, &own.cluster) {
         (MarkerOutcome::Gone, Some(cluster)) => {
-            // Or this node has not heard of it yet, as one that starts: its transaction would be left without an end.
+            // Or this node does not know it yet, as one that starts: its transaction would be left without an end.
             let still = own.clone();
             let current = move |is_current: bool| match is_current {
                 true => on_marked(unserved(&still, &name, index)),
@@ -111,7 +111,7 @@ fn write_own(node: &Arc<Node>, topic: &str, index: i32, marker: TransactionMarke
         }
         (outcome, _) => on_marked(outcome),
     };
-    write_here(node, topic, index, marker, Box::new(told));
+    write_here(node, topic, index, marker, Box::new(on_written));
 }
 
 /// Writes a marker into a partition that this node leads. `on_marked` is called when it is as durable as acks=all, or cannot

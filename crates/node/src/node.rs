@@ -135,7 +135,7 @@ impl Node {
         }
     }
 
-    /// A producer id out of the block that is there; `None` where taking one would wait.
+    /// Takes a producer id from the current block; `None` if that would have to wait.
     pub(crate) fn known_producer_id(&self) -> Option<i64> {
         self.producer_ids.try_lock()?.take()
     }

@@ -1,5 +1,5 @@
-//! Whether a producer's transaction may reach a partition: what its coordinator says before the first batch is written
-//! there (KIP-890). Otherwise a late batch of a transaction that has ended would begin one that is never ended.
+//! Verification of a producer's transaction by its coordinator, before its first batch is written to a partition (KIP-890).
+//! Otherwise a late batch of a transaction that has ended would begin one that is never ended.
 //!
 //! Clients whose transactions have version 2 do not send AddPartitionsToTxn any more: the partition is added here.
 
@@ -24,7 +24,7 @@ use mainstem_coordinators::driver::Asked;
 use mainstem_coordinators::transactions::TRANSACTIONS_TOPIC;
 use mainstem_requests::context::RequestContext;
 
-/// What the version of a request says of its client.
+/// Properties of a client that follow from the version of its request.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// Its transactions have version 2: a partition is added, not only looked for.
@@ -34,18 +34,17 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Of Produce.
+    /// Properties by the version of Produce.
     pub fn of_produce(version: i16) -> Self {
         Terms { adds: version >= 12, knows_abortable: version >= 11 }
     }
 
-    /// Of TxnOffsetCommit.
+    /// Properties by the version of TxnOffsetCommit.
     pub fn of_offset_commit(version: i16) -> Self {
         Terms { adds: version >= 5, knows_abortable: version >= 4 }
     }
 
-    /// What the client gets for an error of the coordinator, as from Kafka's AddPartitionsToTxnManager and
-    /// ReplicaManager.
+    /// Maps an error of the coordinator to that for the client, like Kafka's AddPartitionsToTxnManager and ReplicaManager.
     fn error(self, error: ErrorCode) -> ErrorCode {
         match error {
             ErrorCode::PRODUCER_FENCED => ErrorCode::INVALID_PRODUCER_EPOCH,
@@ -63,17 +62,17 @@ impl Terms {
 /// Partitions that a transaction wants to reach, by topic.
 pub type Wanted = BTreeMap<Arc<str>, Vec<i32>>;
 
-/// What the coordinator said of each partition that it refused.
+/// Errors of the coordinator, by the partitions that it refused.
 #[derive(Default)]
 pub struct Refusals(HashMap<(String, i32), ErrorCode>);
 
 impl Refusals {
-    /// Whether nothing was refused.
+    /// Returns true if nothing was refused.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Of one partition.
+    /// Returns the coordinator's error for one partition, if it refused it.
     pub fn of(&self, topic: &str, partition: i32) -> Result<(), ErrorCode> {
         match self.0.is_empty() {
             true => Ok(()),
@@ -119,7 +118,7 @@ impl Verification {
         Verification { terms, asked: ask_here(node, context, request) }
     }
 
-    /// What the coordinator refused, if it has answered already.
+    /// Returns what the coordinator refused, if it has answered already.
     ///
     /// # Errors
     /// The question itself, to be waited for.
@@ -130,7 +129,7 @@ impl Verification {
         }
     }
 
-    /// What the coordinator refused.
+    /// Waits for the coordinator, and returns what it refused.
     ///
     /// # Errors
     /// When the broker stops first.

@@ -1,4 +1,4 @@
-//! A queue in one process: what it and others appended, read under a name. README.md shows it.
+//! A queue in one process: what it and others appended, read under a name. docs/queue.md shows it.
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use mainstem_queue::{Queue, QueueError};

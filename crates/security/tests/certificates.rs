@@ -4,7 +4,7 @@
 //! (made by `certificates/make.sh`). `certificates/java.txt` has Java's verdicts; its first line names the release. Every run compares our
 //! own ends with them. A difference is a fault, or a section of `certificates/differences.txt` with the sentence of `docs/deviations.md`
 //! that gives the reason. `certificates/messages.txt` has the message of each refusal. `UPDATE_EXPECT=1` writes both. With
-//! `TEST_JAVA_ANEW=1` the JDK of this machine is asked too, and has to agree with the file if it is of that release; together with
+//! `TEST_JAVA_LIVE=1` the JDK of this machine is asked too, and has to agree with the file if it is of that release; together with
 //! `UPDATE_EXPECT=1` its answers are written.
 #![allow(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
 
@@ -32,7 +32,7 @@ const ACCEPTED: &str = "accepted";
 #[test]
 fn certificates_are_judged_as_by_java() {
     let is_update = std::env::var("UPDATE_EXPECT").is_ok_and(|value| value == "1");
-    if std::env::var_os("TEST_JAVA_ANEW").is_some() {
+    if std::env::var_os("TEST_JAVA_LIVE").is_some() {
         ask_java(is_update);
     }
     let javas = parse(&read("java.txt"));

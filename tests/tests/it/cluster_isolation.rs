@@ -149,7 +149,7 @@ fn a_node_that_is_cut_off_names_no_leader_and_takes_no_records() {
     wait_for(&cluster, "it says that it no longer leads", || {
         cluster
             .log(node)
-            .contains("is given up: nothing was heard of a majority of the replicas")
+            .contains("is lost: nothing was received from a majority of the replicas")
             .then_some(())
     });
     assert!(!cluster.log(node).contains("stepped down to follower"), "{}", cluster.tails());

@@ -250,7 +250,7 @@ fn a_recovery_is_broken_off_by_a_signal() {
     assert!(process.wait().success());
     let mut said = String::new();
     process.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains("the next start begins anew"), "{said}");
+    assert!(said.contains("the next start begins again"), "{said}");
     broker.start_again();
     broker.assert_healthy();
 }

@@ -93,7 +93,7 @@ fn topics<'m>(member: &'m Member<'_>) -> impl Iterator<Item = &'m str> {
 }
 
 impl ListElement for DescribedGroup<'static> {
-    fn without_room(self) -> Self {
+    fn without_memory(self) -> Self {
         Self::refused(&self.group_id, ErrorCode::COORDINATOR_NOT_AVAILABLE)
     }
 }

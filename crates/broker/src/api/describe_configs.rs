@@ -30,7 +30,7 @@ use mainstem_requests::refused::Refused;
 const DECOY_SECRET: &str = "mainstem.scram.decoy.secret";
 
 /// The error message of a resource whose description does not fit into the memory for answers.
-const NO_ROOM: &str =
+const NO_MEMORY: &str =
     "The answer takes more memory than there is for answers: describe fewer resources at a time.";
 
 /// Resources that are described on the event loop: about 2 ms of work.
@@ -111,10 +111,10 @@ fn result<'r>(
 }
 
 impl ListElement for DescribeConfigsResult<'_> {
-    fn without_room(self) -> Self {
+    fn without_memory(self) -> Self {
         DescribeConfigsResult {
             error_code: ErrorCode::POLICY_VIOLATION.code(),
-            error_message: Some(NO_ROOM.into()),
+            error_message: Some(NO_MEMORY.into()),
             configs: Vec::new(),
             ..self
         }

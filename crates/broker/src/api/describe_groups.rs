@@ -71,7 +71,7 @@ impl Described for DescribedGroup<'static> {
 }
 
 impl ListElement for DescribedGroup<'static> {
-    fn without_room(self) -> Self {
+    fn without_memory(self) -> Self {
         Self::refused(&self.group_id, ErrorCode::COORDINATOR_NOT_AVAILABLE)
     }
 }

@@ -144,7 +144,7 @@ fn describe_cluster(
             // KIP-853: since version 2.
             replica_directory_id: directory.unwrap_or(Uuid::ZERO),
             log_end_offset,
-            // Replicas do not fetch. Their messages over the links are the sign of life that fetches are in Kafka.
+            // Replicas do not fetch. Their messages over the links count as the fetches of Kafka's followers.
             last_fetch_timestamp: fetched,
             last_caught_up_timestamp: caught_up,
             ..Default::default()

@@ -186,7 +186,7 @@ impl Fetch {
         reads.is_final || !self.may_wait || nothing_to_wait_for || reads.bytes >= self.bytes_min
     }
 
-    /// Serves a fetch of so many partitions that reading them would hold up other connections.
+    /// Serves a large fetch, whose many partitions would delay other connections.
     async fn serve_large(self, deadline: Instant) -> Result<ResponseBuffer, String> {
         let context = self.context.clone();
         let work = move || {
@@ -457,7 +457,7 @@ impl Reads {
         self.bytes + self.found.iter().filter(has_records).count() * PARTITION_BYTES
     }
 
-    /// Notes the last partition's result, for which so many bytes were asked.
+    /// Notes the last partition's result, and the bytes that were asked for it.
     fn note_last(&mut self, asked: usize) {
         let Some(found) = self.found.last() else { return };
         match found {

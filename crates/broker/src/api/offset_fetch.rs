@@ -99,7 +99,7 @@ fn respond_with(
 }
 
 impl ListElement for OffsetFetchResponseGroup<'static> {
-    fn without_room(self) -> Self {
+    fn without_memory(self) -> Self {
         let error_code = ErrorCode::COORDINATOR_NOT_AVAILABLE.code();
         OffsetFetchResponseGroup { group_id: self.group_id, error_code, ..Default::default() }
     }
@@ -231,7 +231,7 @@ fn within(
     let topics = group.topics.iter().map(|topic| {
         size_of_val(topic) + topic.name.len() + topic.partitions.iter().map(of_partition).sum::<usize>()
     });
-    if memory.take(topics.sum()) { group } else { group.without_room() }
+    if memory.take(topics.sum()) { group } else { group.without_memory() }
 }
 
 /// Adds the topic's id if the client asked for all topics. Returns false if the topic was deleted since and has none.

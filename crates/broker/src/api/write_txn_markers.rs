@@ -87,10 +87,10 @@ fn write(
             }
             let (sender, outcome) = oneshot::channel();
             // The connection may be gone.
-            let told = move |outcome| _ = sender.send(outcome);
+            let on_written = move |outcome| _ = sender.send(outcome);
             match allowed {
-                Ok(()) => markers::write(&broker.node, &topic.name, *index, marker, Box::new(told)),
-                Err(error) => told(MarkerOutcome::Failed(error)),
+                Ok(()) => markers::write(&broker.node, &topic.name, *index, marker, Box::new(on_written)),
+                Err(error) => on_written(MarkerOutcome::Failed(error)),
             }
             marked.topics.entry(topic.name.to_string()).or_default().push((*index, outcome));
         }

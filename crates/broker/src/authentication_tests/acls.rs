@@ -142,7 +142,7 @@ fn users_may_do_what_rules_allow_and_super_users_everything() {
     ];
     assert_eq!(create(&mut admin, rules), [0, 0, 0]);
     assert_eq!(fetch(&mut alice, "orders"), 0);
-    assert_eq!(describe(&mut alice, "orders"), 0, "who reads may describe");
+    assert_eq!(describe(&mut alice, "orders"), 0, "Read implies Describe");
     assert_eq!(produce(&mut alice, "orders"), code(TOPIC_DENIED));
     assert_eq!(fetch(&mut eve, "orders"), 0);
     assert_eq!(produce(&mut eve, "orders"), code(TOPIC_DENIED), "deny wins");
@@ -256,7 +256,7 @@ fn internal_topics_under_a_rule_for_all_topics() {
     let find = FindCoordinatorRequest { coordinator_keys: vec!["g".into()], ..Default::default() };
     let began = Instant::now();
     while admin.call(&find, 6).unwrap().coordinators[0].error_code != 0 {
-        assert!(began.elapsed() < PATIENCE, "the topic of groups is created");
+        assert!(began.elapsed() < TIMEOUT, "the topic of groups is created");
     }
     assert_eq!(create(&mut admin, vec![rule("alice", ALLOW, AclOperation::All, topic("*"))]), [0]);
     assert_eq!((fetch(&mut alice, OFFSETS), fetch(&mut eve, OFFSETS)), (0, code(TOPIC_DENIED)));
@@ -334,7 +334,7 @@ fn a_forged_envelope_is_not_opened() {
     assert_eq!(
         describe(&mut user(&broker, "admin"), "other"),
         0,
-        "the broker goes on, and makes what it may"
+        "the broker continues, and makes what it may"
     );
     let image = broker.broker().controller.image();
     assert!(image.topic("forged").is_none());
@@ -374,7 +374,7 @@ fn what_concerns_the_cluster_needs_rules_of_its_own() {
     assert_eq!((users(&mut alice), users(&mut admin)), (code(CLUSTER_DENIED), 0));
     assert_ne!(operations(&mut admin), 0);
     create(&mut admin, vec![rule("alice", ALLOW, AclOperation::Write, topic("any"))]);
-    assert_eq!(init(&mut alice), 0, "who may write to a topic may do so without repeats (KIP-679)");
+    assert_eq!(init(&mut alice), 0, "Write on a topic implies IdempotentWrite (KIP-679)");
     create(&mut admin, vec![rule("alice", ALLOW, AclOperation::Describe, cluster)]);
     assert_eq!(operations(&mut alice), 1 << AclOperation::Describe.code());
     assert_eq!(alice.call(&ListGroupsRequest::default(), 4).unwrap().error_code, 0);
@@ -398,7 +398,7 @@ fn a_topic_is_created_by_naming_it_where_that_is_allowed() {
     describe(&mut alice, "auto");
     let began = Instant::now();
     while describe(&mut alice, "auto") != 0 {
-        assert!(began.elapsed() < PATIENCE, "it is created");
+        assert!(began.elapsed() < TIMEOUT, "it is created");
     }
 }
 
@@ -435,7 +435,7 @@ fn a_pattern_of_topics_matches_what_the_member_may_describe() {
         ..Default::default()
     };
     let assigned = |peer: &mut Peer, member: &'static str| {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             // The offsets topic is created when a client looks for its coordinator.
             let find = FindCoordinatorRequest { coordinator_keys: vec!["g".into()], ..Default::default() };
@@ -475,7 +475,7 @@ fn a_fetch_that_waits_gets_nothing_that_is_denied_meanwhile() {
         ..Default::default()
     };
     alice.send(&request, 11).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let partition = broker.broker().store.topics.partition("quiet", 0).unwrap();
     while !partition.has_waiting_fetch() {
         assert!(Instant::now() < deadline, "the fetch does not wait");

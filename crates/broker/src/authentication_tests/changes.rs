@@ -36,7 +36,7 @@ fn who_is_no_user_any_more_neither_comes_in_nor_stays_beyond_a_session() {
     let mut alice = log_in(&broker, Mechanism::Plain, "alice", "a-secret").unwrap();
     assert_eq!(alter(&mut admin, USERS, &users(&["carol"])), (0, String::new()));
     assert_eq!(come_in(&broker, ["alice", "carol"]), [false, true]);
-    assert!(alice.is_served(), "a session goes on");
+    assert!(alice.is_served(), "a session stays open");
     assert!(alice.log_in(Mechanism::Plain, "alice", "a-secret").is_err(), "it is not renewed");
     assert!(alice.is_closed());
     broker.start_again();
@@ -61,7 +61,7 @@ fn a_mechanism_that_is_not_enabled_any_more_is_refused() {
     let mut alice = log_in(&broker, Mechanism::Plain, "alice", "a-secret").unwrap();
     assert_eq!(alter(&mut admin, MECHANISMS, "SCRAM-SHA-256"), (0, String::new()));
     let refused = (ErrorCode::UNSUPPORTED_SASL_MECHANISM.code(), vec!["SCRAM-SHA-256".to_owned()]);
-    assert!(alice.is_served(), "a session goes on");
+    assert!(alice.is_served(), "a session stays open");
     assert_eq!(alice.handshake("PLAIN", 1), refused, "it is not renewed");
     for start in ["this start", "another start"] {
         let mut peer = Peer::connect_to(broker.address_of("SASL_PLAINTEXT"));

@@ -15,7 +15,7 @@ fn full(outer: &str) -> EmbeddedBroker {
 }
 
 fn await_open(broker: &EmbeddedBroker, count: usize) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while broker.broker().net.connections.open() != count {
         assert!(Instant::now() < deadline, "{} connections are open", broker.broker().net.connections.open());
         std::thread::sleep(Duration::from_millis(2));
@@ -30,19 +30,19 @@ fn connect(broker: &EmbeddedBroker, listener: &str, count: usize) -> Peer {
 }
 
 #[test]
-fn strangers_do_not_keep_the_inter_broker_listener_shut() {
+fn unauthenticated_peers_do_not_keep_the_inter_broker_listener_shut() {
     let broker = full("SASL_PLAINTEXT");
-    let mut strangers = [connect(&broker, "SASL_PLAINTEXT", 1), connect(&broker, "SASL_PLAINTEXT", 2)];
+    let mut peers = [connect(&broker, "SASL_PLAINTEXT", 1), connect(&broker, "SASL_PLAINTEXT", 2)];
     assert!(Peer::connect_to(broker.address_of("SASL_PLAINTEXT")).is_closed(), "there are two");
     // The second one makes progress, so that the first one is closed.
-    assert_eq!(strangers[1].handshake("PLAIN", 1).0, 0);
+    assert_eq!(peers[1].handshake("PLAIN", 1).0, 0);
     let mut inner = Peer::connect_to(broker.address_of("INNER"));
     assert!(inner.is_served());
-    assert!(strangers[0].is_closed());
+    assert!(peers[0].is_closed());
     await_open(&broker, 2);
-    assert_eq!(strangers[1].token(b"\0alice\0a-secret").error_code, 0, "one was enough");
+    assert_eq!(peers[1].token(b"\0alice\0a-secret").error_code, 0, "one was enough");
     assert!(Peer::connect_to(broker.address_of("INNER")).is_served());
-    assert!(strangers[1].is_closed(), "who is authenticated goes too");
+    assert!(peers[1].is_closed(), "an authenticated connection is closed too");
     await_open(&broker, 1);
     assert!(inner.is_served());
 }

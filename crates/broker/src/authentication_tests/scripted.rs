@@ -67,19 +67,19 @@ impl Pad {
     /// Decrypts whole blocks at the beginning of `held`, and removes them from it. Returns false after the last one.
     fn open(&mut self, held: &mut Vec<u8>, opened: &mut Vec<u8>) -> bool {
         let mut used = 0;
-        let mut goes_on = true;
+        let mut is_open = true;
         while let Some((&length, rest)) = held[used..].split_first()
             && let Some(block) = rest.get(..usize::from(length))
-            && goes_on
+            && is_open
         {
             let start = opened.len();
             opened.extend_from_slice(block);
             self.apply(&mut opened[start..]);
             used += 1 + block.len();
-            goes_on = length > 0;
+            is_open = length > 0;
         }
         held.drain(..used);
-        goes_on
+        is_open
     }
 }
 
@@ -131,8 +131,8 @@ impl Seal for XorSession {
     ) -> Result<TlsState, TlsError> {
         self.held.extend_from_slice(received);
         let pad = self.receives.as_mut().ok_or(TlsError::CannotSend)?;
-        let goes_on = pad.open(&mut self.held, opened);
-        Ok(if goes_on { TlsState::Open } else { TlsState::PeerClosed })
+        let is_open = pad.open(&mut self.held, opened);
+        Ok(if is_open { TlsState::Open } else { TlsState::PeerClosed })
     }
 
     fn seal(&mut self, bytes: &[u8], sealed: &mut Vec<u8>) -> Result<(), TlsError> {
@@ -231,7 +231,7 @@ fn listen(broker: &EmbeddedBroker) -> SocketAddr {
 
 fn dial(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
 }
@@ -306,7 +306,7 @@ fn fetch(peer: &mut Peer, topic: &str, fetch_offset: i64) -> Vec<(Vec<u8>, Vec<u
 /// A member joins, gets its assignment, sends heartbeats, commits, and leaves.
 fn take_part_in_a_group(peer: &mut Peer, group: &'static str, topic: &'static str) {
     let found = FindCoordinatorRequest { key: group.into(), ..Default::default() };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while peer.call(&found, 3).unwrap().error_code != 0 {
         assert!(Instant::now() < deadline, "no coordinator");
         std::thread::sleep(Duration::from_millis(5));
@@ -434,8 +434,8 @@ fn a_handshake_that_stalls_keeps_no_one_waiting_and_ends_in_time() {
     let mut hello = [0; 4];
     slow.read_exact(&mut hello).unwrap();
     assert_eq!(hello[..3], SERVER_HELLO[..]);
-    let mut stranger = dial(address);
-    stranger.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    let mut http = dial(address);
+    http.write_all(b"GET / HTTP/1.1\r\n").unwrap();
     // Nothing is sent to a client that is not understood, or that said nothing.
     let ends_in_silence = |stream: &mut TcpStream| {
         let mut last_words = Vec::new();
@@ -445,7 +445,7 @@ fn a_handshake_that_stalls_keeps_no_one_waiting_and_ends_in_time() {
         // After a handshake the last block says that nothing follows.
         assert!(last_words.is_empty() || last_words == [0], "{last_words:?}");
     };
-    ends_in_silence(&mut stranger);
+    ends_in_silence(&mut http);
     clock.advance(limit - Duration::from_millis(1));
     assert!(quick.is_served());
     for waiting in [&mut silent, &mut half, &mut slow] {
@@ -456,8 +456,8 @@ fn a_handshake_that_stalls_keeps_no_one_waiting_and_ends_in_time() {
     }
     clock.advance(Duration::from_millis(1));
     [&mut silent, &mut half, &mut slow].into_iter().for_each(ends_in_silence);
-    assert!(quick.is_served(), "who is authenticated stays");
-    assert_no_seat_is_taken(&broker);
+    assert!(quick.is_served(), "an authenticated connection stays");
+    assert_no_permit_is_taken(&broker);
 }
 
 #[test]
@@ -478,5 +478,5 @@ fn a_session_moves_between_loops_with_what_it_holds() {
             assert_eq!(peer.answer::<MetadataRequest<'_>>(12).unwrap().brokers.len(), 1);
         }
     }
-    assert_no_seat_is_taken(&broker);
+    assert_no_permit_is_taken(&broker);
 }

@@ -104,7 +104,7 @@ fn connect_in_pieces(broker: &EmbeddedBroker, client: &TlsClient, piece: usize) 
 
 fn connect_to(address: SocketAddr, client: &TlsClient, piece: usize) -> std::io::Result<Peer> {
     let stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_nodelay(true)?;
     let session = Session::begin(stream, client.session("localhost").unwrap(), piece)?;
     Ok(Peer { stream: Wire::Tls(Box::new(session)), frame: Vec::new() })
@@ -144,26 +144,26 @@ fn requests_are_served_whatever_the_pieces_in_which_they_come() {
         }
     }
     assert_eq!((count(&broker, SUCCESSFUL), count(&broker, FAILED)), (3, 0));
-    assert_no_seat_is_taken(&broker);
+    assert_no_permit_is_taken(&broker);
 }
 
 #[test]
 fn a_certificate_is_asked_for_and_has_to_be_believed() {
-    let (authority, strangers) = (Authority::new(), Authority::new());
+    let (authority, other_authority) = (Authority::new(), Authority::new());
     let broker = authority.broker("SSL", &[("ssl.client.auth", "required")]);
-    let (alice, mallory) = (authority.issue("alice.pem", "alice"), strangers.issue("m.pem", "mallory"));
+    let (alice, mallory) = (authority.issue("alice.pem", "alice"), other_authority.issue("m.pem", "mallory"));
     assert!(connect(&broker, &authority.client(Some(&alice))).is_served());
     // The broker's certificate is from the other authority. Clients that show another one have its key.
-    std::fs::copy(authority.trust(), strangers.trust()).unwrap();
+    std::fs::copy(authority.trust(), other_authority.trust()).unwrap();
     for store in [None, Some(mallory.as_str())] {
         // In TLS 1.3 the first read tells a client of the refusal.
-        let refused = connect_in_pieces(&broker, &strangers.client(store), usize::MAX)
+        let refused = connect_in_pieces(&broker, &other_authority.client(store), usize::MAX)
             .and_then(|mut peer| peer.call(&MetadataRequest::default(), 12).map(|_| ()));
         let error = refused.expect_err("it is refused");
         assert_eq!(error.kind(), ErrorKind::InvalidData, "an alert says so: {error}");
     }
     // The alert is sent before it is counted.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while count(&broker, FAILED) < 2 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -223,8 +223,8 @@ fn a_handshake_has_a_deadline() {
     assert!(inside.is_served() && !silent.has_answer() && !half.has_answer(), "their time is not over");
     clock.advance(Duration::from_millis(1));
     assert!(silent.is_closed() && half.is_closed());
-    assert!(inside.is_served(), "who is in stays");
-    assert_no_seat_is_taken(&broker);
+    assert!(inside.is_served(), "an open connection stays");
+    assert_no_permit_is_taken(&broker);
 }
 
 /// Each byte is progress, and none of it extends the deadline.
@@ -251,21 +251,21 @@ fn a_handshake_that_drips_has_the_same_deadline() {
     };
     let sent = hello.iter().take_while(is_open).count();
     assert!(began.elapsed() >= limit, "it has its time");
-    assert!(sent < hello.len(), "it goes on after its time");
+    assert!(sent < hello.len(), "it is still sent after its time");
     assert!(!(&dripping).read(&mut [0; 1]).is_ok_and(|read| read > 0), "it is closed, unanswered");
     // Fast clients are authenticated, which on a busy machine are not all of them.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let comes_in = || connect_in_pieces(&broker, &client, usize::MAX).is_ok_and(|mut peer| peer.is_served());
     while !comes_in() {
         assert!(Instant::now() < deadline, "no client comes in");
     }
-    assert_no_seat_is_taken(&broker);
+    assert_no_permit_is_taken(&broker);
 }
 
 /// Sessions that an authority has confirmed are void when it is no longer trusted.
 #[test]
 fn a_session_is_not_resumed_when_its_authority_is_gone() {
-    let (authority, strangers) = (Authority::new(), Authority::new());
+    let (authority, other_authority) = (Authority::new(), Authority::new());
     let broker = authority.broker("SSL", &[("ssl.client.auth", "required")]);
     let alice = authority.client(Some(&authority.issue("alice.pem", "alice")));
     let is_resumed = |peer: &Peer| {
@@ -277,7 +277,7 @@ fn a_session_is_not_resumed_when_its_authority_is_gone() {
     let mut second = connect(&broker, &alice);
     assert!(second.is_served() && is_resumed(&second));
 
-    std::fs::copy(strangers.trust(), authority.trust()).unwrap();
+    std::fs::copy(other_authority.trust(), authority.trust()).unwrap();
     broker.broker().security.tls_listeners().for_each(|tls| tls.reload_if_changed());
     assert_eq!(count(&broker, "mainstem_listener_key_store_failed{listener=\"SSL\"}"), 0, "it is read");
     let refused = connect_in_pieces(&broker, &alice, usize::MAX)
@@ -301,7 +301,7 @@ fn stores_that_change_are_read_again_if_they_may() {
     reload();
     let second = certificate(&connect(&broker, &client));
     assert_ne!(second, first);
-    assert!(before.is_served(), "a session goes on");
+    assert!(before.is_served(), "a session stays open");
 
     let failed = "mainstem_listener_key_store_failed{listener=\"SSL\"}";
     for what in ["half a file", "another subject"] {
@@ -335,9 +335,9 @@ fn handshakes_are_counted_by_what_was_agreed_upon() {
     assert_eq!([&*open, &*done, failed].map(|name| count(&broker, name)), [1, 1, 0]);
 
     assert!(connect(&broker, &client).is_served());
-    let stranger = Authority::new().client(None);
-    assert!(connect_in_pieces(&broker, &stranger, usize::MAX).is_err());
-    let deadline = Instant::now() + PATIENCE;
+    let unknown = Authority::new().client(None);
+    assert!(connect_in_pieces(&broker, &unknown, usize::MAX).is_err());
+    let deadline = Instant::now() + TIMEOUT;
     while [&*open, &*done, failed].map(|name| count(&broker, name)) != [1, 2, 1] {
         assert!(Instant::now() < deadline, "{}", crate::metrics::exposition(broker.broker()));
         std::thread::sleep(Duration::from_millis(5));
@@ -379,7 +379,7 @@ fn the_expiry_of_a_certificate_is_said_in_metrics_and_health_and_daily_in_the_lo
 
     assert!((-1..600).contains(&reissue(-DAY)), "{}", expiry());
     let (is_well, report) = health();
-    assert!(is_well, "who is connected is served");
+    assert!(is_well, "a connected client is served");
     assert_eq!(report["warnings"][0], "the certificate of the listener SSL has expired: clients refuse it");
     std::fs::write(authority.dir.path().join("broker.pem"), "-----BEGIN").unwrap();
     tls.reload_if_changed();
@@ -418,7 +418,7 @@ fn a_store_that_is_set_counts_at_once_and_one_that_cannot_be_used_is_refused() {
     assert_eq!(alter(&mut admin, LOCATION, &second), (0, String::new()));
     let after = now();
     assert_ne!(after, first);
-    assert!(admin.is_served(), "a session goes on");
+    assert!(admin.is_served(), "a session stays open");
 
     authority.issue("second.pem", "broker");
     assert_eq!(alter(&mut admin, LOCATION, &second), (0, String::new()));
@@ -452,7 +452,7 @@ fn get_from(
     socket.bind(&SocketAddr::from((address, 0)).into())?;
     socket.connect(&listener.into())?;
     let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let session = Session::begin(stream, client.session("localhost").unwrap(), usize::MAX)?;
     let mut wire = Wire::Tls(Box::new(session));
     let login = user.map(|user| format!("Authorization: Basic {}\r\n", BASE64_STANDARD.encode(user)));
@@ -500,11 +500,11 @@ fn metrics_are_for_users_with_a_password() {
     assert!(status == "200 OK" && body.len() > 10, "{body}");
 
     let mut plain = TcpStream::connect(broker.http().unwrap()).unwrap();
-    plain.set_read_timeout(Some(PATIENCE)).unwrap();
+    plain.set_read_timeout(Some(TIMEOUT)).unwrap();
     plain.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
-    assert!(answer.is_empty(), "who does not speak TLS is not answered");
+    assert!(answer.is_empty(), "a client without TLS gets no answer");
 }
 
 /// A password takes thousands of hashes, and any client may send one.
@@ -543,7 +543,7 @@ fn who_guesses_passwords_keeps_no_other_address_from_the_metrics() {
     };
     std::thread::scope(|scope| {
         let guessing: Vec<_> = (0..4).map(|_| scope.spawn(guess)).collect();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut served = 0;
         while (served < 5 || denied.load(Ordering::Relaxed) == 0) && Instant::now() < deadline {
             let answer = own("bob:b-secret");

@@ -27,7 +27,7 @@ use mainstem_net::event_loop::BACKGROUND_THREADS_MAX;
 use mainstem_store::machine::Machine;
 
 /// The longest wait of a test.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const TOPIC: &str = "topic";
 const PARTITIONS: i32 = 8;
 /// The time stamp of every record.
@@ -185,7 +185,7 @@ fn reads_from_a_directory_that_hangs_leave_threads_to_those_from_others() {
     for peer in &mut asking {
         peer.send(&by_time(stuck), 7).expect("the broker reads");
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while gate.waiting() < DIRECTORY_THREADS_MAX {
         assert!(Instant::now() < deadline, "{} reads wait for the directory", gate.waiting());
         std::thread::sleep(Duration::from_millis(5));

@@ -81,7 +81,7 @@ fn request(broker: &Broker) -> RequestContext {
 }
 
 /// The longest wait of a test.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Partitions or names of a request that is not served on its loop.
 const MANY: usize = 2000;
@@ -118,7 +118,7 @@ impl Held {
         });
         let mut holding = shared.0.lock();
         let timed_out =
-            shared.1.wait_while_for(&mut holding, |holding| holding.taken < BACKGROUND_THREADS_MAX, PATIENCE);
+            shared.1.wait_while_for(&mut holding, |holding| holding.taken < BACKGROUND_THREADS_MAX, TIMEOUT);
         assert!(!timed_out.timed_out(), "threads are there");
         drop(holding);
         Held(shared)
@@ -482,7 +482,7 @@ fn answers_about_all_there_is_are_made_off_the_loop() {
 /// Sends a request to the HTTP listener, which has a thread of its own.
 fn get(broker: &EmbeddedBroker, path: &str) -> TcpStream {
     let mut socket = TcpStream::connect(broker.http().expect("it was configured")).expect("it listens");
-    socket.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+    socket.set_read_timeout(Some(TIMEOUT)).expect("it is a socket");
     let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).expect("it reads");
     socket
@@ -564,7 +564,7 @@ fn answer_of(broker: &EmbeddedBroker, bytes: usize) -> Later {
 fn held(memory: &AnswerMemory, bytes: u64) {
     let began = Instant::now();
     while memory.used() != bytes {
-        assert!(began.elapsed() < PATIENCE, "{} bytes are held", memory.used());
+        assert!(began.elapsed() < TIMEOUT, "{} bytes are held", memory.used());
         std::thread::yield_now();
     }
 }

@@ -17,12 +17,12 @@ use super::{ANSWER_TIME, BYTES_MAX, Founder, MAGIC};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// The place of a connection among those whose first frame has not arrived, until this is dropped.
-struct Seat {
+struct Permit {
     founder: Arc<Founder>,
     id: u64,
 }
 
-impl Drop for Seat {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.founder.answering.lock().leave(self.id);
     }
@@ -58,16 +58,16 @@ impl Founder {
         let (Ok(peer), Ok(control)) = (stream.peer_addr(), stream.try_clone()) else { return };
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let now_ms = self.gate.clock().mono_ms();
-        let given_up = self.answering.lock().enter(id, peer.ip().to_canonical(), now_ms, control);
-        if let Some(other) = given_up {
+        let closed = self.answering.lock().enter(id, peer.ip().to_canonical(), now_ms, control);
+        if let Some(other) = closed {
             // The connection may be closed already.
             let _ = other.shutdown(Shutdown::Both);
         }
         // Without a thread it is dropped immediately.
-        let seat = Seat { founder: self.clone(), id };
+        let permit = Permit { founder: self.clone(), id };
         let _ = supervised::spawn_apart("founding-answer", move || {
             // Faults of the peer were reported; those of the network are not.
-            let _ = seat.founder.answer(stream);
+            let _ = permit.founder.answer(stream);
         });
     }
 

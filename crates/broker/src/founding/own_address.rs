@@ -30,7 +30,7 @@ impl OwnAddress {
         says
     }
 
-    /// Returns true if it has not answered for so many rounds that it counts.
+    /// Returns true if it has missed enough rounds to count as not answering.
     pub(super) fn lasts(&self) -> bool {
         self.failed >= OWN_ROUNDS
     }

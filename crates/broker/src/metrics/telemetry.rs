@@ -18,7 +18,7 @@ pub(super) fn expose(broker: &Broker, text: &mut Exposition) {
         text.one(
             "mainstem_client_telemetry_refused_total",
             Kind::Counter,
-            "Numbers that clients pushed and for which there was no room.",
+            "Numbers that clients pushed and that were over the limit of series.",
             series.refused() as f64,
         );
         for (name, samples) in series.by_metric() {

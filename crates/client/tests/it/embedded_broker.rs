@@ -1,4 +1,4 @@
-//! A test with a broker of its own, as README.md shows it.
+//! A test with a broker of its own, as docs/getting-started.md shows it.
 
 use mainstem_broker::EmbeddedBroker;
 use mainstem_client::{ClientConfig, Error, Producer, ProducerConfig, Record};

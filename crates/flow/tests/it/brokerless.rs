@@ -1,9 +1,9 @@
-//! Handlers over streams of publishers: the two programs of the README as two processes, and the promises of handlers.
+//! Handlers over streams of publishers: the two programs of docs/brokerless.md as two processes, and the promises of handlers.
 #![allow(clippy::print_stdout, reason = "a role reports to the test that started it")]
 
-#[allow(unreachable_pub, reason = "README.md has this file as it is")]
+#[allow(unreachable_pub, reason = "docs/brokerless.md has this file as it is")]
 mod consumer;
-#[allow(unreachable_pub, reason = "README.md has this file as it is")]
+#[allow(unreachable_pub, reason = "docs/brokerless.md has this file as it is")]
 mod publisher;
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! A test of an application without a broker, as README.md shows it.
+//! A test of an application without a broker, as docs/handlers.md shows it.
 
 use mainstem_flow::{App, Fault, Msg, Route, TestApp, Text};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How a node proves to another one who it is, by SASL: Kafka's requests, from a thread that blocks.
+//! SASL authentication of a node to another one: Kafka's requests, from a thread that blocks.
 
 use std::io::{self, Write};
 
@@ -22,9 +22,9 @@ use mainstem_runtime::random;
 
 /// The version of both requests that is spoken; its headers have no tagged fields.
 const VERSION: i16 = 1;
-/// An exchange has at most so many tokens of this side; SCRAM has two.
+/// Limit of the tokens of this side in one exchange; SCRAM has two.
 const TOKENS_MAX: usize = 8;
-/// An answer has at most so many bytes.
+/// Limit of the length of an answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// User and password of this node.

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 
 /// Between two lines about one peer that is refused for one reason.
 const SAID_EVERY: Duration = Duration::from_secs(60);
-/// So many peers and reasons are told apart; of further ones there is a number.
+/// Limit of the pairs of peer and reason that are logged on their own. Further ones are only counted.
 const KNOWN_MAX: usize = 64;
 
-/// What was said.
+/// Refusals that were logged, by peer and reason.
 #[derive(Default)]
 pub(super) struct Refusals(Mutex<Known>);
 
@@ -42,7 +42,7 @@ impl Refusals {
         }
     }
 
-    /// What is to be said now, if anything.
+    /// Returns the line to log now; `None` if this refusal is only counted.
     fn line(&self, peer: IpAddr, why: &str, now: Instant) -> Option<String> {
         let peer = Peer::of(peer);
         let mut known = self.0.lock();

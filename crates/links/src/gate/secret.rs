@@ -1,7 +1,7 @@
 //! The secret that all nodes of a cluster have: by SCRAM it proves that a peer is one of them, and is never sent.
 //!
-//! The user of an exchange says which node dials and which it wants to reach (`node:1>3`), and is a part of what the proof is made of: a
-//! proof that was meant for one node is none to another, so that nobody passes for a node by handing on what one says.
+//! The user name of an exchange holds the node that dials and the one that it wants to reach (`node:1>3`), and is a part of the proof.
+//! So a proof for one node is not valid for another, and a peer cannot pose as a node by forwarding its messages.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What this node asks of others: questions with their answers, and what it reports to the metadata leader.
+//! Requests of this node to others with their answers, and its reports to the metadata leader.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use mainstem_wire::messages::create_topics_response::CreatableTopicResult;
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::calls::{self, Answer, Answered, Ask, Who, encode};
-use super::{ANSWER_TIME, ASK, Cluster, OnCurrent, PATIENCE, RETRY, in_own_thread, is_transient};
+use super::{ANSWER_TIME, ASK, Cluster, LEADER_TIMEOUT, OnCurrent, RETRY, in_own_thread, is_transient};
 use mainstem_requests::context::RequestContext;
 
 impl Cluster {
@@ -28,8 +28,8 @@ impl Cluster {
         }
     }
 
-    /// Whether no other node is known to lead the metadata. A node that has lost sight of the leader for a moment goes on waiting for
-    /// its answer: what it has asked for may be done.
+    /// Returns true if `node` may lead the metadata: no other node is known to. A node that does not know the leader for a moment
+    /// keeps waiting for its answer, since what it has asked for may be done.
     pub(crate) fn may_lead(&self, node: i32) -> bool {
         self.controller.leader().is_none_or(|leader| leader == node)
     }
@@ -56,7 +56,7 @@ impl Cluster {
     /// # Errors
     /// What it refuses with; NOT_CONTROLLER where there is none for too long.
     pub(crate) fn ask_leader(&self, ask: &Ask) -> Result<Answer, ErrorCode> {
-        let deadline = self.local.clock.instant() + PATIENCE;
+        let deadline = self.local.clock.instant() + LEADER_TIMEOUT;
         loop {
             let answered = match self.controller.leader() {
                 Some(node) => self.ask_as_leader(node, ask),
@@ -171,7 +171,7 @@ impl Cluster {
         }
     }
 
-    /// Has readers told of logs that are shorter than they were left (KIP-320).
+    /// Reports logs that are shorter than before the stop, so that consumers notice (KIP-320).
     pub(crate) fn report_shorter(self: &Arc<Self>, shorter: &[(Uuid, i32)]) {
         if !shorter.is_empty() {
             let partitions = shorter.iter().map(|(topic, index)| (topic.0, *index)).collect();
@@ -179,7 +179,7 @@ impl Cluster {
         }
     }
 
-    /// Tells the metadata leader something, until it has heard it or the broker stops.
+    /// Sends a report to the metadata leader, again until it has answered or the broker stops.
     fn report(self: &Arc<Self>, ask: Ask) {
         let own = self.clone();
         self.reporting.run(Box::new(move || {

@@ -1,4 +1,4 @@
-//! What nodes ask of each other: small requests as JSON, and requests of clients as they came.
+//! Requests between nodes: small ones as JSON, and requests of clients as they came.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,38 +16,38 @@ use mainstem_requests::context::{AskedNode, ConnectionContext, Denial, RequestCo
 /// A question from node to node, with whom it is for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Ask {
-    /// Of the metadata leader: register a node that starts.
+    /// To the metadata leader: registers a node that starts.
     Register(StartNote),
-    /// Of the metadata leader: a sign of life.
+    /// To the metadata leader: heartbeat of a node.
     Alive { node: i32, broker_epoch: i64 },
-    /// Of the metadata leader: the node stops; what it leads is led by others soon.
+    /// To the metadata leader: the node stops, and other nodes take over what it leads.
     Leaving { node: i32, broker_epoch: i64 },
-    /// Of the metadata leader: a block of producer ids.
+    /// To the metadata leader: allocates a block of producer ids.
     ProducerIds { node: i32 },
-    /// Of the metadata leader: where partitions are on a node.
+    /// To the metadata leader: reports the log directories of a node's partitions.
     Directories { node: i32, assignments: Vec<(Id, i32, Id)> },
-    /// Of the metadata leader: which log directories of a node are left.
+    /// To the metadata leader: reports the log directories of a node that are online.
     Online { node: i32, directories: Vec<Id> },
-    /// Of the metadata leader: which log directories of a node take no new partitions.
+    /// To the metadata leader: reports the log directories of a node that take no new partitions.
     Cordoned { node: i32, directories: Vec<Id> },
-    /// Of the metadata leader: logs of a node that are shorter than they were.
+    /// To the metadata leader: reports logs of a node that are shorter than they were.
     Shorter { node: i32, partitions: Vec<(Id, i32)> },
-    /// Of the metadata leader: create topics that a client named, or a coordinator needs (without `who`).
+    /// To the metadata leader: creates topics that a client named, or that a coordinator needs (without `who`).
     CreateMissing { names: Vec<String>, who: Option<Who> },
-    /// Of every node: partitions that the asking node leads.
+    /// To every node: partitions that the sender leads.
     Leaders(Vec<Led>),
-    /// The asking node's replicas that cannot be in sync, said to every node, in the place of what it has said before.
+    /// To every node: the sender's replicas that cannot be in sync. Replaces the sender's report before it.
     OutOfSync { node: i32, partitions: Vec<(Id, i32)> },
-    /// Of the leader of partitions: write the markers that end a transaction.
+    /// To the leader of partitions: writes the markers that end a transaction.
     Markers(MarkersNote),
-    /// Of the coordinator of a transactional id: whether its transaction may reach partitions.
+    /// To the coordinator of a transactional id: asks whether its transaction may write to partitions.
     Verify(VerifyNote),
-    /// Of the leader of a partition: have another node lead it; for a client, or of the asking node's own accord.
+    /// To the leader of a partition: transfers leadership to another node, for a client (`who`) or for the sender itself.
     Transfer { topic: Id, partition: i32, to: i32, who: Option<Who> },
 }
 
 impl Ask {
-    /// Whether a node may ask this: it speaks for itself alone, and for its own clients.
+    /// Returns true if node `from` may send this: a node may only act for itself and for its own clients.
     pub(crate) fn is_of(&self, from: i32) -> bool {
         match self {
             Ask::Register(note) => note.node == from,
@@ -79,7 +79,7 @@ pub(crate) enum Answer {
     ProducerIds(i64, i64),
     /// Topics, each with the error's code and its message.
     Created(Vec<(String, i16, Option<String>)>),
-    /// Of each marker: the code of what became of it. That a partition is gone, no node says of another one.
+    /// Topic, partition and error code for each marker. No node reports for another node that a partition is gone.
     Marked(Vec<(String, i32, i16)>),
     /// The error's code of each partition.
     Verified(Vec<(String, i32, i16)>),
@@ -99,7 +99,7 @@ pub(crate) enum Answered {
 /// An id on its way.
 pub(crate) type Id = [u8; 16];
 
-/// Who asked first.
+/// The client whose request a node forwards or acts for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Who {
     /// The node that the client asked.
@@ -124,7 +124,7 @@ pub struct Who {
 }
 
 impl Who {
-    /// Who a request is of.
+    /// Returns the client of a request.
     pub fn of(local: &Local, context: &RequestContext) -> Who {
         let connection = &context.connection;
         Who {
@@ -280,12 +280,12 @@ pub(crate) struct VerifyNote {
     pub(crate) topics: Vec<(String, Vec<i32>)>,
 }
 
-/// Where partitions are, on their way.
+/// Encodes the log directories of partitions for [`Ask::Directories`].
 pub(crate) fn assignments_on_their_way(assignments: &[DirectoryAssignment]) -> Vec<(Id, i32, Id)> {
     assignments.iter().map(|to| (to.topic_id.0, to.partition, to.directory.0)).collect()
 }
 
-/// The same as it arrives.
+/// Decodes what [`assignments_on_their_way`] encodes.
 pub(crate) fn assignments_of(assignments: &[(Id, i32, Id)]) -> Vec<DirectoryAssignment> {
     let assignment = |(topic, partition, directory): &(Id, i32, Id)| DirectoryAssignment {
         topic_id: Uuid(*topic),

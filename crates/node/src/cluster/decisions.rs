@@ -37,7 +37,7 @@ impl Cluster {
         }
     }
 
-    /// What the metadata leader is asked.
+    /// Serves a request to the metadata leader.
     fn decide(&self, ask: Ask) -> Result<Answer, ErrorCode> {
         let controller = &self.controller;
         let done = |()| Answer::Done;
@@ -45,10 +45,10 @@ impl Cluster {
             Ask::Register(note) => {
                 let start = note.start().ok_or(ErrorCode::INVALID_REGISTRATION)?;
                 let epoch = controller.commit(|machine| machine.register_node(controller.view(), &start))?;
-                self.members.lock().heard(start.node_id, self.local.clock.mono_ms());
+                self.members.lock().seen(start.node_id, self.local.clock.mono_ms());
                 Ok(Answer::Epoch(epoch))
             }
-            Ask::Alive { node, broker_epoch } => match self.heard(node, broker_epoch) {
+            Ask::Alive { node, broker_epoch } => match self.seen(node, broker_epoch) {
                 true => Ok(Answer::Done),
                 false => Err(ErrorCode::STALE_BROKER_EPOCH),
             },

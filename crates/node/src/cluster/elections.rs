@@ -10,17 +10,17 @@ use mainstem_wire::messages::elect_leaders_response::{
 
 use super::calls::{Answered, Ask, Who};
 use super::leaders::{Leader, PartitionKey};
-use super::{ANSWER_TIME, Cluster, PATIENCE};
+use super::{ANSWER_TIME, Cluster, LEADER_TIMEOUT};
 use mainstem_requests::context::RequestContext;
 
 /// The protocol's codes.
 const PREFERRED: i8 = 0;
 const UNCLEAN: i8 = 1;
 
-/// How long a leader has to answer that its partition gets its preferred leader, where no client waits.
+/// Time in which a leader must answer that its partition gets its preferred leader, if no client waits.
 const PREFERRED_TIME: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether a transfer is done.
+/// Interval of the checks whether a transfer is done.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A partition that is to have another leader.
@@ -67,12 +67,12 @@ impl Cluster {
         for (topic, partition) in asked {
             match self.begin_election((&topic, partition), is_unclean, Some(&who), ANSWER_TIME) {
                 Ok(election) => elections.push(election),
-                // Who names no partitions is not told of those that need no election.
+                // A request that names no partitions gets no answer for those that need no election.
                 Err(ErrorCode::ELECTION_NOT_NEEDED) if !is_named => {}
                 Err(error) => results.push((topic, partition, error)),
             }
         }
-        let deadline = self.local.clock.instant() + PATIENCE;
+        let deadline = self.local.clock.instant() + LEADER_TIMEOUT;
         for election in elections {
             let outcome = self.await_election(&election, deadline);
             results.push((election.topic, election.partition, outcome));

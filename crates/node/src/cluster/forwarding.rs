@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::calls::{Who, encode_forwarded};
-use super::{ANSWER_TIME, Cluster, FORWARD, PATIENCE, RETRY};
+use super::{ANSWER_TIME, Cluster, FORWARD, LEADER_TIMEOUT, RETRY};
 
 /// The first byte of an answer.
 const SERVED: u8 = 1;
@@ -13,7 +13,7 @@ impl Cluster {
     /// Has the metadata leader serve a request, and waits until this node knows what it has changed. Returns the bytes of the
     /// response; `None` where this node decides by then, where it stops, and where there is no leader for too long.
     pub fn hand_on(&self, who: &Who, body: &[u8]) -> Option<Vec<u8>> {
-        let deadline = self.local.clock.instant() + PATIENCE;
+        let deadline = self.local.clock.instant() + LEADER_TIMEOUT;
         let request = encode_forwarded(who, body);
         let is_over = || self.local.stopping.is_stopping() || self.local.clock.instant() >= deadline;
         while !self.controller.decides() && !is_over() {

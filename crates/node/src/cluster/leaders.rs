@@ -1,4 +1,4 @@
-//! Who leads which partition, as far as this node was told: by its own replicas, and by the leaders themselves.
+//! Leaders of partitions as far as this node knows them: from its own replicas, and from reports of the leaders.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 /// A partition by its topic's id and its number.
 pub(crate) type PartitionKey = (Uuid, i32);
 
-/// Who leads a partition.
+/// Leader of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
     /// The node whose replica leads.
@@ -71,7 +71,7 @@ impl LeaderTable {
 pub(crate) struct Unnoted(Mutex<Option<BTreeSet<PartitionKey>>>);
 
 impl Unnoted {
-    /// This node has begun to decide. What its predecessor has noted is not known: all that is known is to be looked at.
+    /// This node has begun to decide. It does not know what its predecessor has written, so all known leaders are to be checked.
     pub(crate) fn begin(&self, leaders: &LeaderTable) {
         // What comes into the table later is inserted here, and waits for this.
         let mut unnoted = self.0.lock();
@@ -91,7 +91,7 @@ impl Unnoted {
         self.put_back(&[key]);
     }
 
-    /// So many that are to be noted now, at most.
+    /// Removes and returns up to `max` partitions whose leaders are to be written to the metadata.
     pub(crate) fn take(&self, max: usize) -> Vec<PartitionKey> {
         let mut unnoted = self.0.lock();
         let pop = || unnoted.as_mut().and_then(BTreeSet::pop_first);

@@ -8,11 +8,11 @@ use mainstem_store::partition::Partition;
 use super::Cluster;
 use super::calls::Ask;
 
-/// How long a node that stops tries to hand over what it leads.
+/// Time in which a node that stops tries to hand over the partitions that it leads.
 const HAND_OVER_TIME: Duration = Duration::from_secs(5);
 /// Partitions that are handed over at the same time.
 const HANDED_OVER_MAX: usize = 25;
-/// How often it is looked whether they are.
+/// Interval of the checks whether they are handed over.
 const HAND_OVER_EVERY: Duration = Duration::from_millis(10);
 
 impl Cluster {
@@ -24,7 +24,7 @@ impl Cluster {
         let mut partitions = self.local.store.partitions();
         partitions.retain(|partition| partition.is_replicated());
         self.hand_over_all(partitions, deadline);
-        // From here it gives no sign of life: the next leader would take it for one that is back.
+        // It sends no more heartbeats: with one, the next leader would take this node for one that has returned.
         let registered = self.registered.lock().take();
         if let Some(((broker_epoch, _), leader)) = registered.zip(self.controller.leader()) {
             let ask = Ask::Leaving { node: self.own, broker_epoch };
@@ -57,7 +57,7 @@ impl Cluster {
         }
     }
 
-    /// Looks whether this node may stop: the metadata and each partition that has other replicas can go on without it.
+    /// Checks whether this node may stop: the metadata and each partition with other replicas must be able to work without it.
     ///
     /// # Errors
     /// Why not, for a person.
@@ -96,8 +96,8 @@ impl Cluster {
     }
 }
 
-/// Whether so many replicas of a partition can go on by themselves: a majority elects and commits, and acks=all may want
-/// more (`min.insync.replicas`).
+/// Returns true if `live` of the replicas of a partition can elect and commit without the others: they must be a majority,
+/// and acks=all may need more (`min.insync.replicas`).
 fn suffice(live: usize, replicas: usize, min_insync: usize) -> bool {
     live > replicas / 2 && live >= min_insync
 }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_majority_goes_on_if_acks_all_wants_no_more() {
+    fn a_majority_suffices_if_acks_all_needs_no_more() {
         for (live, replicas, min_insync, expected) in [
             (2, 3, 1, true),
             (2, 3, 2, true),

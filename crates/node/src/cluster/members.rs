@@ -1,18 +1,18 @@
-//! Signs of life: which nodes give them, as the metadata leader sees it, and when this node has to.
+//! Heartbeats of nodes to the metadata leader: as the leader sees them, and when this node has to send one.
 
 use std::collections::BTreeMap;
 
-/// This node looks at the others every 100 ms. Time beyond this between two looks is time in which it stood still.
+/// This node looks at the others every 100 ms. Time beyond this between two looks counts as a pause of the process.
 const LOOKS_APART_MAX_MS: u64 = 1_000;
 
-/// When a node was last heard of that says it leaves.
+/// Time of the last heartbeat of a node that has said it leaves.
 const LEFT: u64 = 0;
 
-/// When each node was last heard of, in monotonic milliseconds.
+/// Time of the last heartbeat of each node, in monotonic milliseconds.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
-    heard: BTreeMap<i32, u64>,
-    /// When this node began to lead: until then it did not listen.
+    seen_ms: BTreeMap<i32, u64>,
+    /// Time when this node began to lead; it got no heartbeats before.
     since_ms: u64,
     /// The last look.
     looked_ms: u64,
@@ -21,43 +21,43 @@ pub(crate) struct Members {
 impl Members {
     /// The node leads from now on. Each node has the whole time-out from here.
     pub(crate) fn begin(&mut self, now_ms: u64) {
-        self.heard.clear();
+        self.seen_ms.clear();
         self.since_ms = now_ms;
         self.looked_ms = now_ms;
     }
 
-    /// The node is about to look who is silent. Time in which it stood still, such as a process that was stopped or got no
-    /// turn, does not count: signs of life may wait to be read since.
+    /// Prepares a check for silent nodes. Time in which this process was paused or got no CPU does not count: heartbeats may wait
+    /// to be read since then.
     pub(crate) fn look(&mut self, now_ms: u64) {
         let missed_ms = now_ms.saturating_sub(self.looked_ms).saturating_sub(LOOKS_APART_MAX_MS);
         self.looked_ms = now_ms;
         let later = |ms: u64| ms.saturating_add(missed_ms).min(now_ms);
         self.since_ms = later(self.since_ms);
-        self.heard.values_mut().filter(|ms| **ms != LEFT).for_each(|ms| *ms = later(*ms));
+        self.seen_ms.values_mut().filter(|ms| **ms != LEFT).for_each(|ms| *ms = later(*ms));
     }
 
-    /// A node has given a sign of life.
-    pub(crate) fn heard(&mut self, node: i32, now_ms: u64) {
-        self.heard.insert(node, now_ms);
+    /// Takes note of a heartbeat of a node.
+    pub(crate) fn seen(&mut self, node: i32, now_ms: u64) {
+        self.seen_ms.insert(node, now_ms);
     }
 
-    /// A node says that it leaves: it counts as silent from now on.
+    /// Takes note that a node leaves: it counts as silent from now on.
     pub(crate) fn left(&mut self, node: i32) {
-        self.heard.insert(node, LEFT);
+        self.seen_ms.insert(node, LEFT);
     }
 
-    /// Whether a node has been silent for longer than that.
+    /// Returns true if a node has sent no heartbeat for longer than `timeout_ms`.
     pub(crate) fn is_silent(&self, node: i32, now_ms: u64, timeout_ms: u64) -> bool {
-        let last_ms = self.heard.get(&node).copied().unwrap_or(self.since_ms);
+        let last_ms = self.seen_ms.get(&node).copied().unwrap_or(self.since_ms);
         now_ms.saturating_sub(last_ms) > timeout_ms
     }
 }
 
 /// Looks in a row at which no metadata leader was known, after which this node counts as cut off: 5 s, longer than elections take. Looks
-/// count and not time, since a node that stood still could hear of no one meanwhile.
+/// are counted and not time, since a node that was paused could receive nothing meanwhile.
 const LOOKS_ALONE: u32 = 50;
 
-/// Whether this node is cut off from those that lead.
+/// Detects that this node is cut off from the metadata leader: counts checks in a row at which none was known.
 #[derive(Debug, Default)]
 pub(crate) struct LeaderlessLooks(u32);
 
@@ -69,16 +69,16 @@ impl LeaderlessLooks {
     }
 }
 
-/// When this node has to give its next sign of life.
+/// Schedule of this node's heartbeats to the metadata leader.
 #[derive(Debug, Default)]
-pub(crate) struct SignsOfLife {
+pub(crate) struct HeartbeatSchedule {
     /// To whom the last one went, and when, in monotonic milliseconds.
     last: Option<(i32, u64)>,
 }
 
-impl SignsOfLife {
-    /// Whether one is due to the metadata leader: an interval after the last one, and at once to another leader, which may
-    /// find the node fenced by its predecessor. One that is due counts as given.
+impl HeartbeatSchedule {
+    /// Returns true if a heartbeat to the metadata leader is due: an interval after the last one, and immediately to a new leader,
+    /// since its predecessor may have fenced this node. A heartbeat that is due counts as sent.
     pub(crate) fn is_due(&mut self, leader: i32, now_ms: u64, interval_ms: u64) -> bool {
         let is_due =
             self.last.is_none_or(|(to, at_ms)| to != leader || now_ms.saturating_sub(at_ms) >= interval_ms);
@@ -95,11 +95,11 @@ mod tests {
 
     #[test]
     fn signs_are_due_at_intervals_and_at_once_to_another_leader() {
-        let mut signs = SignsOfLife::default();
-        assert!(signs.is_due(1, 5_000, 2_000) && !signs.is_due(1, 6_999, 2_000));
-        assert!(signs.is_due(1, 7_000, 2_000) && !signs.is_due(1, 7_001, 2_000));
-        assert!(signs.is_due(2, 7_002, 2_000) && !signs.is_due(2, 9_001, 2_000));
-        assert!(signs.is_due(2, 9_002, 2_000));
+        let mut schedule = HeartbeatSchedule::default();
+        assert!(schedule.is_due(1, 5_000, 2_000) && !schedule.is_due(1, 6_999, 2_000));
+        assert!(schedule.is_due(1, 7_000, 2_000) && !schedule.is_due(1, 7_001, 2_000));
+        assert!(schedule.is_due(2, 7_002, 2_000) && !schedule.is_due(2, 9_001, 2_000));
+        assert!(schedule.is_due(2, 9_002, 2_000));
     }
 
     #[test]
@@ -107,13 +107,13 @@ mod tests {
         let mut members = Members::default();
         members.begin(0);
         members.look(100);
-        members.heard(2, 100);
+        members.seen(2, 100);
         members.look(200);
         members.left(3);
         members.look(60_200);
         assert!(
             !members.is_silent(1, 60_200, 3_000),
-            "it was not heard since the beginning, 1.2 s ago for the leader"
+            "no heartbeat came since the beginning, 1.2 s ago for the leader"
         );
         assert!(!members.is_silent(2, 60_200, 3_000) && members.is_silent(3, 60_200, 3_000));
         for now_ms in (60_300..=62_100).step_by(100) {
@@ -123,7 +123,7 @@ mod tests {
         members.look(62_200);
         assert!(
             members.is_silent(2, 62_200, 3_000),
-            "it has been silent for 3.1 s in which the leader could hear it"
+            "it has been silent for 3.1 s in which the leader could receive heartbeats"
         );
     }
 
@@ -132,7 +132,7 @@ mod tests {
         let mut members = Members::default();
         members.begin(1_000);
         assert!(!members.is_silent(2, 10_000, 9_000) && members.is_silent(2, 10_001, 9_000));
-        members.heard(2, 10_001);
+        members.seen(2, 10_001);
         assert!(!members.is_silent(2, 19_001, 9_000) && members.is_silent(2, 19_002, 9_000));
         members.begin(20_000);
         assert!(!members.is_silent(2, 29_000, 9_000), "a new leader has not listened before");
@@ -145,6 +145,6 @@ mod tests {
         let mut looks = LeaderlessLooks::default();
         assert!((1..LOOKS_ALONE).all(|_| !looks.look(false)), "an election takes its time");
         assert!(looks.look(false) && looks.look(false));
-        assert!(!looks.look(true) && !looks.look(false), "it counts anew");
+        assert!(!looks.look(true) && !looks.look(false), "the count restarts");
     }
 }

@@ -18,14 +18,14 @@ pub(crate) struct Said {
     out: BTreeSet<PartitionKey>,
     /// The number of its changes.
     changes: u64,
-    /// The nodes that were told, and as of which change.
-    told: Arc<Mutex<BTreeMap<i32, u64>>>,
+    /// The nodes that have got the report, and as of which change.
+    notified: Arc<Mutex<BTreeMap<i32, u64>>>,
 }
 
 impl Said {
-    /// Has everybody told again: what was said last may have been heard before what was said first.
+    /// Has the report sent to all nodes again, since reports may have arrived in another order than they were sent.
     pub(crate) fn say_again(&self) {
-        self.told.lock().clear();
+        self.notified.lock().clear();
     }
 }
 
@@ -52,18 +52,18 @@ impl Cluster {
             (said.out, said.changes) = (out, said.changes + 1);
         }
         let connected = self.links.connected();
-        said.told.lock().retain(|node, _| connected.contains(node));
+        said.notified.lock().retain(|node, _| connected.contains(node));
         for node in connected {
-            if said.told.lock().insert(node, said.changes) == Some(said.changes) {
+            if said.notified.lock().insert(node, said.changes) == Some(said.changes) {
                 continue;
             }
             let partitions = said.out.iter().map(|(topic, index)| (topic.0, *index)).collect();
             let ask = Ask::OutOfSync { node: self.own, partitions };
-            let told = said.told.clone();
+            let notified = said.notified.clone();
             // One that has just started may not listen yet.
             let on_answer = move |answer: Result<Vec<u8>, _>| {
                 if answer.is_err() {
-                    told.lock().remove(&node);
+                    notified.lock().remove(&node);
                 }
             };
             self.links.call_then(node, ASK, encode(&ask), Box::new(on_answer));
@@ -89,7 +89,7 @@ impl Cluster {
         out
     }
 
-    /// Returns true if a node's replica of a partition can be in sync, as far as this node was told.
+    /// Returns true if a node's replica of a partition can be in sync, as far as this node knows.
     pub(crate) fn may_be_in_sync(&self, (topic, partition): (Uuid, i32), node: i32) -> bool {
         !self.links.out_of_sync.has(GroupId { topic_id: topic.0, partition }, node)
     }

@@ -7,14 +7,14 @@ use mainstem_controller::NodeStart;
 use mainstem_wire::ErrorCode;
 
 use super::calls::{Answer, Answered, Ask, StartNote};
-use super::{Cluster, PATIENCE, RETRY, is_transient};
+use super::{Cluster, LEADER_TIMEOUT, RETRY, is_transient};
 use crate::controller::ControllerError;
 use mainstem_store::error::StoreError;
 use mainstem_store::placing::InterruptedMoves;
 
-/// How often a start that waits looks at the room on its disks.
-const LOOK_FOR_ROOM: Duration = Duration::from_millis(500);
-/// How often a start says for whom it waits.
+/// Interval at which a start that waits checks the free space on its disks.
+const SPACE_CHECK_EVERY: Duration = Duration::from_millis(500);
+/// Interval of the log messages that name the nodes which a start waits for.
 const SAID_EVERY: Duration = Duration::from_secs(5);
 
 impl Cluster {
@@ -39,7 +39,7 @@ impl Cluster {
     /// When it is refused, or all other nodes are of another cluster, or the start was broken off, or the node stops.
     pub(crate) fn register(&self, start: &NodeStart) -> Result<i64, ControllerError> {
         let registered = self.register_in_time(start);
-        self.links.awaited().goes_on();
+        self.links.awaited().clear();
         registered
     }
 
@@ -118,14 +118,14 @@ impl Cluster {
         }
     }
 
-    /// Waits until this node knows the metadata up to an offset. On a disk that was full it can only when there is room again, for
-    /// which nothing else looks before a start is over.
+    /// Waits until this node knows the metadata up to an offset. On a disk that was full that needs free space again, which nothing
+    /// else checks during a start.
     fn wait_at_start(&self, at: i64) -> bool {
         let local = &self.local;
-        let deadline = local.clock.instant() + PATIENCE;
+        let deadline = local.clock.instant() + LEADER_TIMEOUT;
         let ends = || local.opening.is_broken_off() || local.stopping.is_stopping();
         while local.clock.instant() < deadline && !ends() {
-            if self.controller.wait_for_image(at, LOOK_FOR_ROOM).is_ok() {
+            if self.controller.wait_for_image(at, SPACE_CHECK_EVERY).is_ok() {
                 return true;
             }
             local.store.dirs.all().for_each(|dir| dir.retry_after_disk_full(local.clock.mono_ms()));

@@ -22,11 +22,11 @@ use super::leaders::PartitionKey;
 use super::{ASK, CLOCK, Cluster, out_of_sync};
 use crate::coordinators;
 
-/// How often leaders look at who is in sync.
+/// Interval at which leaders check which replicas are in sync.
 const IN_SYNC_EVERY: Duration = Duration::from_millis(500);
-/// How often all nodes get the whole table again.
+/// Interval at which all nodes get the whole table of leaders again.
 const REFRESH_EVERY: Duration = Duration::from_secs(30);
-/// How soon a leader is looked at again whose first entry is not committed yet.
+/// Interval of the checks of a new leader until its first entry is committed.
 const SETTLE_EVERY: Duration = Duration::from_millis(10);
 
 enum News {
@@ -47,7 +47,7 @@ impl RoleNews {
         (Arc::new(RoleNews(sender)), RoleReceiver(receiver))
     }
 
-    /// Has a partition's role looked at.
+    /// Has the thread check a partition's role.
     pub(super) fn send(&self, partition: &Arc<Partition>) {
         // Nothing listens at the end.
         let _ = self.0.send(News::Role(partition.clone()));
@@ -65,19 +65,19 @@ impl ReplicaEvents for RoleNews {
     }
 }
 
-/// What `cluster-roles` knows.
+/// State of the thread `cluster-roles`.
 struct Roles {
     /// Partitions that this node leads, and can say where they end.
     led: BTreeMap<PartitionKey, LedHere>,
     /// Those that it leads and cannot yet.
     unsettled: BTreeMap<(Arc<str>, i32), Arc<Partition>>,
-    /// What the other nodes are to be told.
+    /// Changes of leaders that are to be sent to the other nodes.
     news: Vec<Led>,
-    /// The nodes that were told everything.
-    told: Arc<Mutex<BTreeSet<i32>>>,
-    /// When all were told everything again.
+    /// Nodes that have got the whole table.
+    notified: Arc<Mutex<BTreeSet<i32>>>,
+    /// Time when all nodes were sent the whole table last.
     refreshed: Instant,
-    /// The statement about this node's own replicas that they were told.
+    /// Report on this node's own replicas, as sent to the other nodes.
     said: out_of_sync::Said,
     /// When other nodes were asked for the time, if they were.
     clocks_asked: Option<Instant>,
@@ -89,7 +89,7 @@ impl Roles {
             led: BTreeMap::new(),
             unsettled: BTreeMap::new(),
             news: Vec::new(),
-            told: Arc::default(),
+            notified: Arc::default(),
             refreshed: now,
             said: out_of_sync::Said::default(),
             clocks_asked: None,
@@ -148,7 +148,7 @@ impl Cluster {
     fn follow_role(&self, state: &mut Roles, key: (Arc<str>, i32), partition: Arc<Partition>) {
         let Some(topic) = self.local.store.topics.by_name(&partition.topic) else { return };
         if !topic.partition(partition.index).is_some_and(|served| Arc::ptr_eq(served, &partition)) {
-            // It is served in a moment, and looked at then; or was deleted.
+            // It is served in a moment, and checked then; or it was deleted.
             return;
         }
         let id = (topic.id, partition.index);
@@ -226,26 +226,26 @@ impl Cluster {
         let connected: BTreeSet<i32> = self.links.connected().into_iter().collect();
         let new = std::mem::take(&mut state.news);
         if now.saturating_duration_since(state.refreshed) >= REFRESH_EVERY {
-            // What was said last may have been heard before what was said first.
+            // Reports may have arrived in another order than they were sent.
             state.refreshed = now;
-            state.told.lock().clear();
+            state.notified.lock().clear();
             state.said.say_again();
         }
-        state.told.lock().retain(|node| connected.contains(node));
+        state.notified.lock().retain(|node| connected.contains(node));
         for node in connected {
-            let is_told = !state.told.lock().insert(node);
-            let said = match is_told {
+            let is_notified = !state.notified.lock().insert(node);
+            let said = match is_notified {
                 true => new.clone(),
                 false => state.led.iter().map(|(id, led)| Led::of(&led.note(*id, self.own))).collect(),
             };
             if said.is_empty() {
                 continue;
             }
-            let told = state.told.clone();
+            let notified = state.notified.clone();
             // One that has just started may not listen yet: it gets the whole table again.
             let on_answer = move |answer: Result<Vec<u8>, _>| {
                 if answer.is_err() {
-                    told.lock().remove(&node);
+                    notified.lock().remove(&node);
                 }
             };
             self.links.call_then(node, ASK, encode(&Ask::Leaders(said)), Box::new(on_answer));

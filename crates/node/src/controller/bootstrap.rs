@@ -65,7 +65,7 @@ pub fn bootstrap_file(
     (FILE, encode(&QuorumRecords::default(), records, wall_ms, wall_ms))
 }
 
-/// How many of the records are users.
+/// Number of the records that are users.
 pub(crate) fn users(values: &[Vec<u8>]) -> usize {
     values.iter().filter(|value| is_user(value)).count()
 }

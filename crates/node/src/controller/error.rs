@@ -93,24 +93,24 @@ pub enum ControllerError {
         ends.0, ends.1
     )]
     MetadataGap {
-        /// Where the log begins and ends.
+        /// Start and end offset of the log.
         ends: (i64, i64),
-        /// Where the snapshot ends; 0 is none.
+        /// End offset of the snapshot; 0 if there is none.
         end_offset: i64,
     },
     /// There are partitions, and the metadata log does not say of which topics.
     #[error(
         "log directory {} has partitions, and the metadata log in {} is empty; put __cluster_metadata-0 back from a \
-         backup, or move the partitions away to begin anew",
+         backup, or move the partitions away to start empty",
         path.display(), metadata.display()
     )]
     MetadataEmpty {
         /// One with partitions.
         path: PathBuf,
-        /// Where the metadata log is.
+        /// Directory of the metadata log.
         metadata: PathBuf,
     },
-    /// Where partitions were found could not be written.
+    /// The log directories in which partitions were found could not be written to the metadata log.
     #[error("where partitions were found could not be noted in the metadata log: {0}")]
     Assign(ErrorCode),
     /// The log directories do not suffice to start.

@@ -1,15 +1,15 @@
-//! Snapshots of the metadata in a cluster. Each node writes its own of what it has applied, and gives up its log before the last
-//! one but one. To a node that needs records which are gone from the leader's log, the leader offers its newest snapshot; the node
-//! fetches it over the link, and its log begins anew behind it.
+//! Snapshots of the metadata in a cluster. Each node writes its own of what it has applied, and removes its log before the last
+//! snapshot but one. If a node needs records which are gone from the leader's log, the leader offers its newest snapshot. The
+//! node fetches it over the link, and its log restarts at the snapshot's end.
 //!
 //! ```text
 //!  this node:   image ─▶ mark in the journal ─▶ file, renamed when it is on disk ─▶ log start ─▶ segments go
-//!  from others: offer ─▶ ranges ─▶ length, checksum, records checked; synced, renamed ─▶ log begins anew ─▶ image
+//!  from others: offer ─▶ ranges ─▶ length, checksum, records checked; synced, renamed ─▶ log restarts ─▶ image
 //! ```
 //!
-//! Any step may be the last. A mark without a file is of no consequence; a file without the log start is one snapshot more; a file
-//! that was received and is ahead of the log is left out by the next start; where the journal says that the log begins anew, the
-//! next start has it do so. One thread does all of it, `metadata-snapshots`, without a lock of the controller.
+//! The process may end after any step. A mark without a file has no effect. A file without the log start is one snapshot more. The
+//! next start ignores a file that was received and is ahead of the log. If the journal says that the log restarts, the next
+//! start completes that. One thread does all of it, `metadata-snapshots`, without a lock of the controller.
 
 use std::io;
 use std::path::PathBuf;
@@ -36,16 +36,16 @@ mod fetch;
 use fetch::Question;
 pub(crate) use fetch::SNAPSHOT;
 
-/// How often it is looked whether a snapshot is due.
+/// Interval of the checks whether a snapshot is due.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A look waits so long for what a snapshot is to hold to be durable here.
+/// Time for which a check waits until the content of a snapshot is durable on this node.
 const DURABLE_TIME: Duration = Duration::from_millis(500);
 
 /// A leader keeps so much of its log for nodes that are away, as a multiple of what comes between two snapshots.
 const LOG_KEPT_FACTOR: u64 = 2;
 
-/// What leaders offer, for the thread that fetches it: the last one counts.
+/// The last snapshot that a leader has offered, for the thread that fetches it.
 #[derive(Default)]
 pub(crate) struct Offers {
     state: Mutex<OffersState>,
@@ -73,7 +73,7 @@ impl Offers {
         self.woken.notify_one();
     }
 
-    /// Waits for an offer, or for so long.
+    /// Waits for an offer, or until the time is over.
     fn wait(&self, time: Duration) -> Result<Option<SnapshotOffer>, Ended> {
         let mut state = self.state.lock();
         if state.offered.is_none() && !state.ends {
@@ -82,13 +82,13 @@ impl Offers {
         if state.ends { Err(Ended) } else { Ok(state.offered.take()) }
     }
 
-    /// Whether what was offered is not to be fetched any more: the node stops, or another snapshot is offered.
+    /// Returns true if an offered snapshot is not to be fetched any more: the node stops, or another snapshot is offered.
     fn is_over(&self, offer: &SnapshotOffer) -> bool {
         let state = self.state.lock();
         state.ends || state.offered.as_ref().is_some_and(|other| other != offer)
     }
 
-    /// Waits for so long, unless the node stops.
+    /// Waits until the time is over, unless the node stops.
     fn pause(&self, time: Duration) {
         let mut state = self.state.lock();
         if !state.ends {
@@ -100,7 +100,7 @@ impl Offers {
 /// Snapshots of the metadata that this node has: it writes them, serves them to other nodes, and fetches theirs.
 pub(crate) struct NodeSnapshots {
     storage: Arc<dyn Storage>,
-    /// Where they are: beside the log.
+    /// Directory of the snapshots: that of the log.
     path: PathBuf,
     /// Used by the thread alone.
     files: Mutex<Snapshots>,
@@ -149,7 +149,7 @@ impl NodeSnapshots {
         Ok((snapshots, newest.map(|content| content.len as usize)))
     }
 
-    /// Loads the newest snapshot that is whole and from which the log goes on. Returns it, and what is wrong with a newer one.
+    /// Loads the newest snapshot that is complete and whose end is in the log. Returns it, and the error of a newer one.
     fn load_newest(
         &self,
         log: &Partition,
@@ -259,14 +259,14 @@ impl Controller {
             // The next look finds it due, too.
             Ok(None) => {}
             Err(error) => {
-                self.since_snapshot.lock().begin_anew(self.clock.instant());
+                self.since_snapshot.lock().restart(self.clock.instant());
                 tracing::error!("a snapshot of the metadata: {error}");
             }
         }
     }
 
-    /// Writes a snapshot of the image, and gives up the log before the one before it. `None`: what it would hold is not durable here
-    /// yet, or the log has begun anew meanwhile.
+    /// Writes a snapshot of the image, and removes the log before the previous snapshot. Returns `None` if the content is not
+    /// durable on this node yet, or the log has restarted meanwhile.
     fn write(&self, snapshots: &NodeSnapshots, log_bytes_max: u64) -> Result<Option<Start>, WriteError> {
         // A copy, so that no change waits for the disk.
         let image = self.image();
@@ -275,7 +275,7 @@ impl Controller {
         if !self.log.may_end_snapshot(at) {
             return Ok(None);
         }
-        let last_timestamp = self.since_snapshot.lock().begin_anew(self.clock.instant());
+        let last_timestamp = self.since_snapshot.lock().restart(self.clock.instant());
         let bytes = encode(&self.quorum, image.snapshot(), last_timestamp, self.clock.wall_ms());
         drop(image);
         let mut files = snapshots.files.lock();
@@ -291,14 +291,14 @@ impl Controller {
 
     /// Waits a while for the log to be durable up to an offset.
     fn await_durable(&self, upto: i64) {
-        let (told, durable) = sync::channel();
-        // Nothing listens when that takes too long.
-        let tell = move |result| _ = told.send(result);
+        let (sender, durable) = sync::channel();
+        // There is no receiver any more if that takes too long.
+        let tell = move |result| _ = sender.send(result);
         self.log.when_durable(upto, Durable::Call(Box::new(tell)));
         let _ = durable.recv_timeout(DURABLE_TIME);
     }
 
-    /// The log has begun anew behind a snapshot that was fetched: the image goes on with what that holds. Under the gate. What
+    /// Replaces the image by a snapshot that was fetched and at whose end the log has restarted. Under the gate. A snapshot that
     /// cannot be read ends the process: the next start says why.
     pub(crate) fn go_on_behind_snapshot(&self) -> Vec<MetadataChange> {
         let Some(replicated) = &self.replicated else { return Vec::new() };

@@ -32,16 +32,16 @@ use mainstem_store::partition::NoLog;
 /// Pause before what failed is tried again.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
 
-/// A stop waits so long for the change that is being carried out. Then logs may stay open, and the next start checks them.
+/// Time for which a stop waits for the change that is being carried out. Then logs may stay open, and the next start checks them.
 const END_TIME: Duration = Duration::from_secs(10);
 
 /// The same for a stop in a hurry.
 const HURRIED_END_TIME: Duration = Duration::from_secs(1);
 
-/// How often a stop looks whether it should hurry.
+/// Interval at which a stop checks whether it should hurry.
 const HURRY_CHECK: Duration = Duration::from_millis(50);
 
-/// The queue to the thread, and who waits for it.
+/// Queue to the thread, and those that wait for it.
 pub(crate) struct Publisher {
     clock: Clock,
     state: Mutex<State>,
@@ -55,11 +55,11 @@ pub(crate) struct Publisher {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Committed>,
-    /// Where the image was when the last change was handed over.
+    /// Offset of the image when the last change was handed over.
     handed_over: i64,
     /// Everything below is carried out. Before the thread runs that is everything: the start does it all at once.
     published: i64,
-    /// Whether the thread runs.
+    /// True while the thread runs.
     is_running: bool,
     ends: bool,
 }
@@ -70,7 +70,7 @@ struct Committed {
     upto: i64,
 }
 
-/// What the thread does next.
+/// Next action of the thread.
 enum Next {
     CarryOut(Committed),
     TryAgain,
@@ -101,7 +101,7 @@ impl Publisher {
         }
     }
 
-    /// Waits until this node is where the image was at an offset, or for so long.
+    /// Waits until all changes up to an offset are carried out on this node, or until the time is over.
     ///
     /// # Errors
     /// REQUEST_TIMED_OUT, also when this node stops: the change is made, and the next start carries it out.
@@ -210,7 +210,7 @@ impl Controller {
     }
 }
 
-/// What could not be carried out yet.
+/// Changes that could not be carried out yet.
 #[derive(Default)]
 struct Left {
     /// Topics whose logs could not be opened, or not all of them.
@@ -284,8 +284,8 @@ impl Left {
         let image = of.image();
         let topics: Vec<TopicImage> = ids.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
         let is_tried_again = |topic: &&TopicImage| self.unserved.contains(&topic.id);
-        let told = topics.iter().filter(|topic| !is_tried_again(topic));
-        without_effect::warn(&image, &of.local.config(), told);
+        let first_tried = topics.iter().filter(|topic| !is_tried_again(topic));
+        without_effect::warn(&image, &of.local.config(), first_tried);
         drop(image);
         self.unserved.retain(|id| !ids.contains(id));
         for (id, error) in

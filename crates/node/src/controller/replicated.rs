@@ -8,10 +8,10 @@
 //!                        metadata-applier: image ─▶ publisher: carry out ────────┘
 //! ```
 //!
-//! A node decides from when everything in its log is committed and applied; when it leads no more, what it has decided and
-//! is not committed is rolled back. Its fate is unknown then: the next leader may have it.
+//! A node decides once everything in its log is committed and applied. When it loses leadership, its decisions that are not
+//! committed are rolled back. Their outcome is unknown then: the next leader may have them.
 //!
-//! A node whose log begins anew behind a snapshot of the leader goes on with what that holds, all at once.
+//! A node whose log restarts at the end of a leader's snapshot takes over that snapshot in one step.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,16 +35,16 @@ use mainstem_store::partition::{Partition, ReplicaEvents};
 use mainstem_store::replay::{Checksums, Entry};
 use mainstem_store::scratch::with_scratch;
 
-/// How long a decision waits for its commit, and to be carried out.
+/// Time for which a decision waits until it is committed and carried out.
 pub(crate) const COMMIT_TIME: Duration = Duration::from_secs(10);
 
-/// How often the applier looks though nothing was said.
+/// Interval at which the applier checks without being woken.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How often it looks while it waits to decide.
+/// Interval of its checks while it waits to decide.
 const SETTLE_EVERY: Duration = Duration::from_millis(20);
 
-/// What the applier was woken for, and what the leader offers.
+/// Reasons for which the applier was woken, and the snapshots that the leader offers.
 #[derive(Default)]
 pub(crate) struct News {
     state: Mutex<NewsState>,
@@ -69,7 +69,7 @@ impl News {
         self.woken.notify_one();
     }
 
-    /// Waits for news, or for so long. Returns false at the end.
+    /// Waits for news, or until the time is over. Returns false at the end.
     fn wait(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.any && !state.ends {
@@ -98,7 +98,7 @@ impl ReplicaEvents for News {
     }
 }
 
-/// What a controller has beside its state in a cluster.
+/// Parts of a controller in a cluster, beside its state machine.
 pub(crate) struct Replicated {
     clock: Clock,
     pub(crate) links: Arc<Links>,
@@ -167,12 +167,12 @@ impl Replicated {
 }
 
 impl Controller {
-    /// Whether this node is one of several.
+    /// Returns true if this node is one of several.
     pub(crate) fn is_replicated(&self) -> bool {
         self.replicated.is_some()
     }
 
-    /// Whether this node decides: always without others.
+    /// Returns true if this node decides changes of metadata. A node without others always does.
     pub fn decides(&self) -> bool {
         self.replicated.as_ref().is_none_or(|replicated| replicated.deciding().is_some())
     }
@@ -277,7 +277,7 @@ impl Controller {
         }
     }
 
-    /// What this node has decided and is not committed has an unknown fate.
+    /// Rolls back what this node has decided and is not committed; its outcome is unknown.
     fn give_up_deciding(&self, replicated: &Replicated) {
         let _turn = self.turn.lock();
         self.machine.decide(MetadataStateMachine::rollback);
@@ -321,7 +321,7 @@ impl Controller {
             return true;
         }
         let decision = self.machine.decide(|machine| machine.bootstrap(&values));
-        // They are applied as everybody's records are.
+        // They are applied like all other records.
         self.machine.decide(MetadataStateMachine::rollback);
         match &decision.reply {
             Err(error) => end_process(&format!("bootstrap.checkpoint cannot be used: {error}")),
@@ -367,7 +367,7 @@ impl Controller {
         });
         match read {
             Ok(Ok(())) => {}
-            // It has begun anew just now.
+            // It has restarted just now.
             Ok(Err(_)) if self.log.ends().is_ok_and(|ends| ends.log_start > next) => {
                 self.tell_applier();
                 return changes;

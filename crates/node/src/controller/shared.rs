@@ -8,7 +8,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 /// A state machine whose readers do not wait for decisions.
 pub(crate) struct SharedMachine {
     machine: RwLock<MetadataStateMachine>,
-    /// What is committed in it.
+    /// Its committed state.
     image: RwLock<Arc<MetadataImage>>,
 }
 
@@ -17,7 +17,7 @@ impl SharedMachine {
         SharedMachine { image: RwLock::new(machine.shared_image()), machine: RwLock::new(machine) }
     }
 
-    /// What is committed.
+    /// Returns the committed metadata.
     pub(crate) fn image(&self) -> Arc<MetadataImage> {
         self.image.read().clone()
     }

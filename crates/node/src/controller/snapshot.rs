@@ -23,9 +23,9 @@ use mainstem_runtime::clock::Clock;
 use mainstem_store::partition::Durable;
 use mainstem_store::replay::{Checksums, Entry, replay};
 
-/// What the log has got since the last snapshot.
+/// Records that the log has got since the last snapshot.
 pub(crate) struct SinceSnapshot {
-    /// Where that one ends.
+    /// End offset of that snapshot.
     end_offset: i64,
     /// Bytes of records.
     bytes: u64,
@@ -36,7 +36,7 @@ pub(crate) struct SinceSnapshot {
 }
 
 impl SinceSnapshot {
-    /// Of a log that goes on from a snapshot, or has none (0).
+    /// Starts to count behind a snapshot that ends at `end_offset`, or without one (0).
     pub(crate) fn new(end_offset: i64, clock: &Clock) -> Self {
         SinceSnapshot { end_offset, bytes: 0, at: clock.instant(), last_timestamp: clock.wall_ms() }
     }
@@ -47,9 +47,9 @@ impl SinceSnapshot {
         self.last_timestamp = timestamp;
     }
 
-    /// A snapshot is about to be written of what was counted so far; it is not due again before that much comes. Returns the time
-    /// of the last record.
-    pub(crate) fn begin_anew(&mut self, now: Instant) -> i64 {
+    /// Restarts the count, since a snapshot of what was counted so far is about to be written. Returns the time of the last record,
+    /// in milliseconds.
+    pub(crate) fn restart(&mut self, now: Instant) -> i64 {
         (self.bytes, self.at) = (0, now);
         self.last_timestamp
     }
@@ -66,7 +66,7 @@ impl SinceSnapshot {
     }
 }
 
-/// What is known of snapshots for the metrics.
+/// Numbers of snapshots, for the metrics.
 #[derive(Debug)]
 pub struct SnapshotCounts {
     /// Bytes of the one that this node has written last, or that it began with; 0: none.
@@ -79,7 +79,7 @@ pub struct SnapshotCounts {
 }
 
 impl SnapshotCounts {
-    /// Of a start that has loaded a snapshot of so many bytes, or none.
+    /// Numbers of a start that has loaded a snapshot of `loaded_bytes`, or none.
     pub(crate) fn new(loaded_bytes: Option<usize>, clock: Clock) -> Self {
         SnapshotCounts {
             written_bytes: AtomicU64::new(loaded_bytes.unwrap_or(0) as u64),
@@ -111,17 +111,17 @@ impl SnapshotCounts {
 enum WriteError {
     #[error("cannot write {0}: {1}")]
     Io(PathBuf, std::io::Error),
-    #[error("the log before it could not be given up: {0}")]
+    #[error("the log before it could not be removed: {0}")]
     Log(ErrorCode),
     #[error("old segments could not be removed: {0}")]
     Maintain(#[from] mainstem_log::LogError),
 }
 
-/// What the metadata's files say beside the records.
+/// Results of loading the metadata's files, beside the records.
 pub(crate) struct Loaded {
-    /// What the log has got since the snapshot.
+    /// Records that the log has got since the snapshot.
     pub(crate) since: SinceSnapshot,
-    /// What they say of the quorum.
+    /// Records of the quorum in them.
     pub(crate) quorum: QuorumRecords,
     /// The leader epoch of the last record: what is appended has this one at least, or Kafka would cut off what has a
     /// higher one.
@@ -221,7 +221,7 @@ impl Controller {
     }
 
     fn snapshot(&self, clock: &Clock) -> Result<(), WriteError> {
-        let last_timestamp = self.since_snapshot.lock().begin_anew(clock.instant());
+        let last_timestamp = self.since_snapshot.lock().restart(clock.instant());
         // A copy, so that no change waits for the disk.
         let image = self.image().clone();
         let end_offset = image.next_offset();
@@ -240,10 +240,10 @@ impl Controller {
 
     /// Moves the log start, and waits until a restart will remember it.
     fn give_up_log_before(&self, offset: i64) -> Result<(), ErrorCode> {
-        let (told, durable) = mainstem_runtime::sync::channel();
+        let (sender, durable) = mainstem_runtime::sync::channel();
         let tell = move |result| {
             // The receiver waits below for as long as it takes.
-            let _ = told.send(result);
+            let _ = sender.send(result);
         };
         self.log.delete_records_before(offset, Durable::Call(Box::new(tell)))?;
         durable.recv().unwrap_or(Err(ErrorCode::KAFKA_STORAGE_ERROR))

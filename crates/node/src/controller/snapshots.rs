@@ -17,7 +17,7 @@ pub enum SnapshotError {
     /// It cannot be read.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// What was read is no snapshot.
+    /// The file is not a snapshot.
     #[error(transparent)]
     Format(#[from] SnapshotFormatError),
 }

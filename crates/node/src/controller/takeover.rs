@@ -1,4 +1,4 @@
-//! What a start does not take over: metadata that Apache Kafka wrote, and that this release cannot obey.
+//! Check of metadata that Apache Kafka wrote: a start refuses what this release cannot obey.
 
 use mainstem_config::BrokerConfig;
 use mainstem_controller::MetadataImage;
@@ -59,7 +59,7 @@ pub(crate) fn check_users(
     })
 }
 
-/// Whether users are asked for anywhere.
+/// Returns true if any listener, or the nodes among themselves, use SASL.
 fn has_sasl(config: &BrokerConfig) -> bool {
     config.sasl_listeners.iter().any(Option::is_some)
         || config.nodes.as_ref().is_some_and(|nodes| nodes.sasl.is_some())

@@ -1,5 +1,5 @@
-//! Settings of replicated topics that this release takes and does not carry out. Who sets one waits in vain, so the log says it where a
-//! topic gets one, and at each start.
+//! Settings of replicated topics that this release accepts and does not carry out. The log warns when a topic gets one, and at
+//! each start.
 
 use std::collections::BTreeMap;
 

@@ -178,7 +178,7 @@ fn a_node_that_is_refused_by_another_says_so_in_its_words() {
 }
 
 #[test]
-fn the_reason_is_one_line_and_is_gone_when_the_start_goes_on() {
+fn the_reason_is_one_line_and_is_gone_when_the_wait_ends() {
     let awaited = Awaited::default();
     let voter = |id| Voter { id, host: "h".into(), port: 9 };
     let report = |now_ms| {
@@ -206,6 +206,6 @@ fn the_reason_is_one_line_and_is_gone_when_the_start_goes_on() {
     assert_eq!(awaited.describe(&voter(2), 9_000), "2@h:9");
     awaited.waits("the next stage", String::new(), 9_000);
     assert_eq!(report(9_000)["seconds"], 0);
-    awaited.goes_on();
+    awaited.clear();
     assert_eq!(report(9_000), json!({ "status": "starting" }));
 }

@@ -1,4 +1,4 @@
-//! The consumer of the README, which the test beside it runs.
+//! The consumer of docs/brokerless.md, which the test beside it runs.
 
 use mainstem_flow::{App, Json, Msg, Route};
 

@@ -1,4 +1,4 @@
-//! The publisher of the README, which the test beside it runs.
+//! The publisher of docs/brokerless.md, which the test beside it runs.
 
 use mainstem_direct::{Journal, Publisher};
 use mainstem_flow::Json;

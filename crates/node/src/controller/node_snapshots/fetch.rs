@@ -15,12 +15,12 @@ use mainstem_store::partition::SnapshotStepError;
 /// A question for a range of a snapshot of the metadata, from node to node.
 pub(crate) const SNAPSHOT: CallKind = CallKind(4);
 
-/// How long one range may take.
+/// Time in which one range must arrive.
 const RANGE_TIME: Duration = Duration::from_secs(2);
 /// Pause before a question is asked again that had no answer.
 const RETRY: Duration = Duration::from_millis(100);
-/// Without any answer for so long a snapshot is given up: the leader offers one again.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time without any answer after which a fetch fails; the leader offers a snapshot again.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The first byte of an answer with a range, and of one without.
 const RANGE: u8 = 1;
@@ -140,7 +140,7 @@ impl Controller {
                     receiving.take(position, &decode_answer(answer).ok_or(FetchError::Gone)?)?;
                     answered = self.clock.instant();
                 }
-                Err(error) if self.clock.elapsed(answered) >= PATIENCE => return Err(error.into()),
+                Err(error) if self.clock.elapsed(answered) >= FETCH_TIMEOUT => return Err(error.into()),
                 Err(_) => offers.pause(RETRY),
             }
         }
