@@ -214,7 +214,7 @@ impl Member {
         (self.epoch, self.heartbeat_at_ms) = (0, 0);
         match &mut self.protocol {
             Protocol::Consumer { tells } => *tells = true,
-            Protocol::Classic(membership) => membership.begin_anew(),
+            Protocol::Classic(membership) => membership.begin_as_new(),
         }
     }
 

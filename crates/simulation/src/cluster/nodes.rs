@@ -101,7 +101,7 @@ impl Cluster {
     /// Delivers the messages that have arrived, and lets each node do its due work.
     pub(crate) fn turn_nodes(&mut self) {
         for node in 0..self.nodes.nodes.len() {
-            self.begin_anew_where_started(node);
+            self.replace_restarted(node);
         }
         while let Some(parcel) = self.calls.arrived(self.world.now_ms) {
             self.deliver(parcel);
@@ -125,7 +125,7 @@ impl Cluster {
     }
 
     /// Replaces the coordinators of nodes that were started again. Connections end when a node stops.
-    fn begin_anew_where_started(&mut self, node: usize) {
+    fn replace_restarted(&mut self, node: usize) {
         let start = self.world.nodes[node].started();
         let own = &mut self.nodes.nodes[node];
         if own.start == start {

@@ -133,15 +133,15 @@ struct TransactionalProducer {
     pause_until_ms: u64,
     transaction: u64,
     steps: VecDeque<Step>,
-    /// The first step was begun. `is_in_doubt`: its outcome may be unknown.
+    /// The first step was begun. `is_uncertain`: its outcome may be unknown.
     is_begun: bool,
-    is_in_doubt: bool,
+    is_uncertain: bool,
     /// Next offset to read, of the producer that processes.
     position: i64,
     /// It has a successor.
     is_replaced: bool,
     /// Its sequence numbers are uncertain: after this transaction it gets another epoch.
-    begins_anew: bool,
+    needs_new_epoch: bool,
 }
 
 /// All transactional producers.
@@ -208,10 +208,10 @@ impl TransactionalProducer {
             transaction: 0,
             steps: VecDeque::new(),
             is_begun: false,
-            is_in_doubt: false,
+            is_uncertain: false,
             position: 0,
             is_replaced: false,
-            begins_anew: false,
+            needs_new_epoch: false,
         }
     }
 
@@ -233,7 +233,7 @@ impl TransactionalProducer {
         if self.stage == Stage::InTransaction && !has_asked {
             self.note_end(world, false, Outcome::Ok);
         }
-        (self.waits, self.is_begun, self.is_in_doubt) = (None, false, false);
+        (self.waits, self.is_begun, self.is_uncertain) = (None, false, false);
         self.steps.clear();
         self.sequences.clear();
     }
@@ -259,14 +259,14 @@ impl TransactionalProducer {
     /// Moves on after a step is done.
     fn step_done(&mut self) {
         self.steps.pop_front();
-        (self.is_begun, self.is_in_doubt, self.waits) = (false, false, None);
+        (self.is_begun, self.is_uncertain, self.waits) = (false, false, None);
     }
 
     /// Turns to the abort of its transaction.
     fn abort(&mut self) {
-        self.begins_anew = true;
+        self.needs_new_epoch = true;
         self.steps = [Step::End { commit: false }].into();
-        (self.is_begun, self.is_in_doubt, self.waits) = (false, false, None);
+        (self.is_begun, self.is_uncertain, self.waits) = (false, false, None);
     }
 
     /// Begins a transaction, unless there is nothing to process.
@@ -324,7 +324,7 @@ impl TransactionalProducer {
             self.position = position;
         }
         steps.push_back(Step::End { commit: world.random.chance(70) });
-        (self.steps, self.is_begun, self.is_in_doubt) = (steps, false, false);
+        (self.steps, self.is_begun, self.is_uncertain) = (steps, false, false);
     }
 
     fn request(&self, step: &Step) -> Request {
@@ -700,7 +700,7 @@ impl Cluster {
         producer.pause(self.world.now_ms);
         let verdict = error.map_or(Verdict::Again, verdict_of);
         // The write may have been made whatever the error: a coordinator that loses its leadership does not report it.
-        producer.is_in_doubt |= matches!(verdict, Verdict::Again);
+        producer.is_uncertain |= matches!(verdict, Verdict::Again);
         match (to, verdict) {
             (_, Verdict::Again) => {}
             (Asked::Init, Verdict::Done) => {
@@ -709,7 +709,7 @@ impl Cluster {
                 };
                 producer.identity = (response.producer_id, response.producer_epoch);
                 producer.sequences.clear();
-                producer.begins_anew = false;
+                producer.needs_new_epoch = false;
                 producer.stage = if producer.processes() { Stage::Offset } else { Stage::Idle };
             }
             // Another producer was faster.
@@ -748,7 +748,7 @@ impl Cluster {
                 let (id, is_processing) = (producer.id, producer.processes());
                 // Aborted records are processed again.
                 producer.stage = match is_processing && !commit {
-                    _ if producer.begins_anew => Stage::Init,
+                    _ if producer.needs_new_epoch => Stage::Init,
                     true => Stage::Offset,
                     false => Stage::Idle,
                 };
@@ -768,7 +768,7 @@ impl Cluster {
         let is_fenced = matches!(verdict, Verdict::Fenced);
         match producer.steps.front() {
             Some(Step::End { commit }) => {
-                let (commit, is_certain) = (*commit, !producer.is_in_doubt);
+                let (commit, is_certain) = (*commit, !producer.is_uncertain);
                 let outcome = if is_certain && commit { Outcome::Fail } else { Outcome::Info };
                 producer.note_end(&mut self.world, commit, outcome);
                 self.done.add("producer fenced");

@@ -25,7 +25,7 @@ pub(crate) fn fetch(log: &Log, from: i64, committed_only: bool) -> Fetched {
         return nothing;
     }
     let bound = if committed_only { ReadBound::LastStable } else { ReadBound::HighWatermark };
-    let range = log.read_waiting(from, bound, READ_BYTES, true).expect("an offset that is there");
+    let range = log.read_waiting(from, bound, READ_BYTES, true).expect("an existing offset");
     let Some(range) = range else { return nothing };
     let bytes = range.to_vec().expect("a read");
     visible(&bytes, from, range.aborted)

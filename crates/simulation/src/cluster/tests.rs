@@ -280,8 +280,8 @@ fn a_coordinator_that_was_replaced_says_nothing_of_transactions_from_memory() {
             cluster.turn();
         }
         let (next, asks): (Ask, Ask) = if is_open { (commit, reach) } else { (reach, commit) };
-        let goes_on = done(&mut cluster, new, (next, identity)).is_some();
-        if !goes_on || cluster.world.nodes[old].leads(TRANSACTIONS).is_none() {
+        let has_ended = done(&mut cluster, new, (next, identity)).is_some();
+        if !has_ended || cluster.world.nodes[old].leads(TRANSACTIONS).is_none() {
             continue;
         }
         asked[usize::from(is_open)] += 1;

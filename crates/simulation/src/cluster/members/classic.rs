@@ -74,7 +74,7 @@ impl Membership {
     }
 
     /// Lets it join as a new member, without an id.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn begin_as_new(&mut self) {
         self.begin();
         self.id.clear();
     }
@@ -198,9 +198,9 @@ enum Remedy {
     /// Commit, release the partitions, and join again.
     JoinAgain,
     /// Drop the partitions, which others may own by now, and join again with its id.
-    GiveUp,
+    DropPartitions,
     /// Join as a new member.
-    BeginAnew,
+    JoinAsNew,
     /// Retry soon.
     Wait,
 }
@@ -209,9 +209,9 @@ fn remedy_of(error: ErrorCode) -> Remedy {
     match error {
         ErrorCode::NONE => Remedy::Nothing,
         ErrorCode::REBALANCE_IN_PROGRESS => Remedy::JoinAgain,
-        ErrorCode::ILLEGAL_GENERATION => Remedy::GiveUp,
+        ErrorCode::ILLEGAL_GENERATION => Remedy::DropPartitions,
         ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::FENCED_INSTANCE_ID | ErrorCode::GROUP_ID_NOT_FOUND => {
-            Remedy::BeginAnew
+            Remedy::JoinAsNew
         }
         _ => Remedy::Wait,
     }
@@ -233,7 +233,7 @@ impl Member {
             Reply::Heartbeat(response) => {
                 let error = ErrorCode(response.error_code);
                 if error == ErrorCode::NONE {
-                    self.hear(sent_ms, now_ms);
+                    self.note_answered(sent_ms, now_ms);
                 }
                 self.apply(error, now_ms)
             }
@@ -274,14 +274,14 @@ impl Member {
             return self.apply(error, now_ms);
         }
         self.classic().stage = Stage::Assigned;
-        self.hear(sent_ms, now_ms);
+        self.note_answered(sent_ms, now_ms);
         self.assigned = partitions_of(&response.assignment);
         self.positions = self.assigned.iter().map(|partition| (*partition, Position::default())).collect();
         Some("generation joined")
     }
 
     /// Notes that the coordinator knew it as a member when it got the request.
-    fn hear(&mut self, sent_ms: u64, now_ms: u64) {
+    fn note_answered(&mut self, sent_ms: u64, now_ms: u64) {
         self.heard_ms = sent_ms;
         self.heartbeat_at_ms = now_ms + HEARTBEAT_INTERVAL_MS as u64;
     }
@@ -295,13 +295,13 @@ impl Member {
                 self.classic().begin();
                 None
             }
-            Remedy::GiveUp => {
+            Remedy::DropPartitions => {
                 self.assigned.clear();
                 self.positions.clear();
                 self.classic().begin();
                 Some("generation missed")
             }
-            Remedy::BeginAnew => {
+            Remedy::JoinAsNew => {
                 let had_id = !self.classic().id.is_empty();
                 self.rejoin();
                 had_id.then_some("member thrown out")
