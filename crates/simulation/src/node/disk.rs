@@ -25,7 +25,7 @@ pub(super) struct DiskFaults {
 impl Node {
     /// Leaves only `free_bytes` of free space on its disk until `until_ms`.
     pub(crate) fn fill_disk(&mut self, free_bytes: u64, until_ms: u64) {
-    self.storage.set_free_space(Some(free_bytes));
+        self.storage.set_free_space(Some(free_bytes));
         self.disk.full_until_ms = Some(until_ms);
     }
 
@@ -83,7 +83,7 @@ impl Node {
             self.disk.full_until_ms = None;
         }
         if now_ms >= self.disk.retry_at_ms {
-        self.disk.retry_at_ms = now_ms + DISK_FULL_RETRY_MS;
+            self.disk.retry_at_ms = now_ms + DISK_FULL_RETRY_MS;
             self.running.iter().for_each(|running| running.dir.retry_after_disk_full(now_ms));
         }
     }
@@ -91,7 +91,8 @@ impl Node {
     /// Returns true if it runs, votes, and has all records that it has acknowledged. Its links do not matter.
     pub(crate) fn is_sound(&self, now_ms: u64) -> bool {
         let has_free_space = |running: &Running| self.disk.full_until_ms.is_none() && !running.dir.is_full();
-        let runs = self.running.as_ref().is_some_and(|running| has_free_space(running) && !running.has_failed());
+        let runs =
+            self.running.as_ref().is_some_and(|running| has_free_space(running) && !running.has_failed());
         runs && self.disk.hangs_until_ms <= now_ms && !self.may_lack
     }
 
