@@ -27,7 +27,7 @@ pub struct Clock {
     source: Source,
 }
 
-/// Who lets the time pass.
+/// Source of the time: the machine, or a test.
 #[derive(Debug, Clone)]
 enum Source {
     Real,
@@ -164,7 +164,7 @@ impl Clock {
 pub enum Timer {
     /// By the machine's time.
     Real(Pin<Box<Sleep>>),
-    /// By a test's; a connection keeps no room for it.
+    /// By a test's time. Boxed, so that it does not make each connection larger.
     Manual(Box<manual::ManualTimer>),
 }
 

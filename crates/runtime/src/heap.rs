@@ -14,11 +14,11 @@ const WORTHWHILE_BYTES: u64 = 16 << 20;
 /// batch of the default `max.message.bytes` (1 MiB) are below it: fresh pages for each would cost more than they are used for.
 const LARGE_BUFFER_BYTES: usize = 4 << 20;
 
-/// What an arena keeps behind what is in use.
+/// Free bytes that an arena keeps at its end.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const ARENA_REST_BYTES: i32 = 4 << 20;
 
-/// What a handshake with a login has needed and freed when it is over, 30 KB by massif: key exchange, signature, transcript, names.
+/// Bytes that a handshake with a login allocates and frees, measured with massif: key exchange, signature, transcript, names.
 pub const LOGIN_BYTES: usize = 30_000;
 
 /// Bytes of buffers and of handshakes that were freed since the start, beyond the buffers that loops keep.
@@ -40,9 +40,9 @@ pub fn put_together(bytes: usize) {
 /// When to give memory back: much was freed, and little since the last look.
 #[derive(Debug, Default)]
 pub struct Trimming {
-    /// What was freed at the last look.
+    /// Value of [`FREED`] at the last look.
     looked: u64,
-    /// What was freed when memory was given back.
+    /// Value of [`FREED`] when memory was last given back.
     trimmed: u64,
 }
 

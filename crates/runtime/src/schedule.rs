@@ -72,7 +72,7 @@ struct Thread {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
-    /// It goes on with its next turn.
+    /// It continues with its next turn.
     Ready,
     /// It waits for a notification, or until an instant of its clock.
     Wait { until: Option<Instant> },

@@ -19,7 +19,7 @@ impl Stopping {
         self.notify.notify_waiters();
     }
 
-    /// Whether the end has come.
+    /// Returns true if the stop has begun.
     pub fn is_stopping(&self) -> bool {
         self.raised.load(Ordering::Acquire)
     }

@@ -1,10 +1,10 @@
-//! What becomes of a panic: it is named in the log, counted, and shown by `/health`; where it may have left half a change
-//! in what all rely on, the process ends.
+//! Handling of panics: each is logged, counted, and shown by `/health`. If it may have left shared state half changed, the process
+//! ends.
 //!
-//! A panic is a mistake of this program. Threads that only tidy up die, and the node goes on without what they did. A
-//! thread that others wait for, or that alone keeps a promise, takes the process with it: the next start rebuilds the
-//! state from the logs. A panic while a request is served ends its connection; a log that was locked meanwhile is
-//! offline from then on (see `Partition`), and a coordinator that was asked meanwhile ends the process.
+//! A panic is a mistake of this program. If a thread that only tidies up panics, the node continues without its work. If others wait
+//! for the thread, or it alone keeps a promise, the process ends: the next start rebuilds the state from the logs. A panic in a
+//! request ends its connection. If the request had locked a log, that log is offline from then on (see `Partition`). If it was in a
+//! coordinator, the process ends.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -20,12 +20,12 @@ use parking_lot::Mutex;
 use crate::alarm::Alarm;
 use crate::sync::Thread;
 
-/// What the node is without a thread.
+/// Consequence of a thread's panic for the node.
 #[derive(Debug, Clone, Copy)]
 pub enum Role {
-    /// It goes on, and this is not done any more.
+    /// The node continues without this work.
     Tidies(&'static str),
-    /// It ends, because of this.
+    /// The process ends, for this reason.
     Vital(&'static str),
 }
 
@@ -231,7 +231,7 @@ mod tests {
             "a vital thread" => spawn(&Arc::default(), "vital", Role::Vital("others wait for it"), run),
             _ => spawn_vital("vital", "others wait for it", run),
         };
-        // Whether its panic was caught, or not: it is over, and the process goes on.
+        // The thread has ended, and the process continues, whether the panic was caught or not.
         let _ = thread.expect("a thread can be made").join();
     }
 

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_that_was_woken_is_heard_of_once() {
+    fn a_neighbour_that_was_woken_is_reported_once() {
         let turns = Turns::new();
         assert!(!turns.woke_neighbour());
         turns.wake_neighbour();

@@ -278,7 +278,7 @@ mod tests {
             let mut turns = 0;
             let busy = poll_fn(move |context| {
                 if turns == 10 {
-                    peer.write_all(b"x").expect("there is room for a byte");
+                    peer.write_all(b"x").expect("the socket's buffer takes a byte");
                 }
                 if newcomer.is_finished() {
                     return Poll::Ready(turns);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn only_wakes_on_the_own_loop_make_room_for_neighbours() {
+    fn only_wakes_on_the_own_loop_run_neighbours_first() {
         let (here, elsewhere) = (Arc::new(Mailbox::default()), Arc::new(Mailbox::default()));
         let (current, none) = (loop_of(&here), CurrentLoop::new());
         for (runs, of_task, is_here) in [

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use crate::supervised;
 use crate::sync::{self, Sender, Thread};
 
-/// What is to be done.
+/// A piece of work for the thread.
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs jobs one after another. Its thread begins with the first one, and ends with [`Worker::stop`].

@@ -1,5 +1,5 @@
-//! What a simulated node adds up from its log, as a node does with its cluster's metadata: all values by their offsets. It
-//! writes snapshots of that, gives up the log before them, and gets a snapshot where the log of others goes on behind its own.
+//! The applied state of a simulated node, in place of the metadata image of a real one: all values by their offsets. The node writes
+//! snapshots of it and removes the log before them. It fetches the leader's snapshot when the leader's log starts after its own end.
 
 use crate::node::read_records;
 use mainstem_log::sim::SimStorage;
@@ -15,22 +15,22 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A snapshot is due after so many records.
+/// Number of records after which a snapshot is due.
 const RECORDS_BETWEEN: i64 = 40;
-/// A leader keeps so many bytes of its log for voters that are slow.
+/// Bytes of its log that a leader keeps for slow voters.
 const LOG_BYTES_MAX: u64 = 12_000;
-/// Of a snapshot, so many bytes go at once.
+/// Bytes of a snapshot in one answer, at most.
 const RANGE_BYTES: u32 = 500;
-/// An answer is waited for so long.
+/// Timeout of a request, in ms.
 const ANSWER_MAX_MS: u64 = 400;
-/// What has failed is tried again after so long.
+/// Delay before a failed step is tried again, in ms.
 const RETRY_MS: u64 = 300;
-/// How often it looks.
+/// Interval between two looks at the log, in ms.
 const LOOK_MS: u64 = 50;
 /// Bytes of a value and its offset.
 const VALUE_BYTES: usize = 16;
 
-/// A question for a range of a snapshot.
+/// A request for a range of a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     end_offset: i64,
@@ -39,14 +39,14 @@ pub(crate) struct Asked {
     len: u32,
 }
 
-/// The answer; `None`: there is no such snapshot.
+/// The answer to [`Asked`]. Its bytes are `None` if there is no such snapshot.
 #[derive(Debug, Clone)]
 pub(crate) struct Range {
     asked: Asked,
     bytes: Option<Vec<u8>>,
 }
 
-/// What is added up, and the snapshots of it.
+/// The applied values, and the snapshots of them.
 pub(crate) struct Applier {
     /// The directory of the partition.
     dir: PathBuf,
@@ -57,14 +57,14 @@ pub(crate) struct Applier {
     next: i64,
     offered: Option<SnapshotOffer>,
     receiving: Option<Receiving>,
-    /// When the next question may go.
+    /// Time of the next request, at the earliest.
     ask_at_ms: u64,
     look_at_ms: u64,
     restored: usize,
 }
 
 impl Applier {
-    /// Begins with the newest snapshot that there is. The log has to go on from it.
+    /// Begins with the newest snapshot. The log has to reach back to its end.
     pub(crate) fn open(storage: &SimStorage, replica: &mut Replica) -> Applier {
         let storage: Arc<dyn Storage> = Arc::new(storage.clone());
         let ends = replica.log().ends();
@@ -83,7 +83,7 @@ impl Applier {
             look_at_ms: 0,
             restored: 0,
         };
-        // One that was received and not taken over may be among them: the log has reached it without.
+        // Among them may be a received snapshot that was never used, since the log got there by itself.
         while let Some(file) = applier.snapshots.files().last().cloned() {
             let Some(at) = replica.entry_before(file.end_offset) else {
                 applier.snapshots.distrust(&file);
@@ -118,12 +118,12 @@ impl Applier {
         pairs.flat_map(|(offset, value)| [offset.to_be_bytes(), value.to_be_bytes()].concat()).collect()
     }
 
-    /// What was added up of these offsets.
+    /// Applied values with these offsets.
     pub(crate) fn values(&self, offsets: std::ops::Range<i64>) -> impl Iterator<Item = (i64, u64)> {
         self.values.iter().copied().filter(move |(offset, _)| offsets.contains(offset))
     }
 
-    /// Snapshots that took the place of the log since the last question.
+    /// Number of snapshots that replaced the log since the last call.
     pub(crate) fn take_restored(&mut self) -> usize {
         std::mem::take(&mut self.restored)
     }
@@ -135,14 +135,14 @@ impl Applier {
         }
     }
 
-    /// The log begins behind a snapshot.
+    /// Loads the snapshot behind which the log begins now.
     fn take_over(&mut self, start: Start) {
         let file = self.snapshots.files().last().cloned().expect("there is what was restored");
         assert_eq!(file.end_offset, start.offset, "the log begins behind another snapshot");
         let bytes = self.read(&file).expect("it can be read");
         self.load(start.offset, &bytes);
         self.restored += 1;
-        // What is older goes the next time, if it does not go now.
+        // If the older files cannot be removed now, the next call removes them.
         let _ = self.snapshots.remove_old(start.offset);
     }
 
@@ -155,7 +155,7 @@ impl Applier {
         let Ok(ends) = partition.ends() else { return };
         if ends.high_watermark > self.next {
             if ends.log_start > self.next {
-                // A snapshot has taken its place, which comes first.
+                // A snapshot has replaced this part of the log and is loaded first.
                 return;
             }
             let new = self.next..ends.high_watermark;
@@ -172,7 +172,7 @@ impl Applier {
         }
     }
 
-    /// Writes a snapshot, and gives up the log before the one before it, as a node does with its metadata.
+    /// Writes a snapshot, and removes the log before the previous snapshot, as a node does with its metadata.
     fn write(&mut self, partition: &Partition, clock: &Clock) -> Result<(), Box<dyn std::error::Error>> {
         let Some(at) = partition.remember_entry_before(self.next)? else { return Ok(()) };
         if !partition.may_end_snapshot(at) {
@@ -185,7 +185,7 @@ impl Applier {
         Ok(())
     }
 
-    /// What it asks for now.
+    /// The request that is due now, if any.
     pub(crate) fn ask(&mut self, now_ms: u64) -> Option<Asked> {
         let offer = self.offered.as_ref().filter(|_| now_ms >= self.ask_at_ms)?;
         if self.receiving.is_none() {
@@ -213,7 +213,7 @@ impl Applier {
         Range { asked, bytes }
     }
 
-    /// Takes what was asked for; when all is here, the replica begins behind it.
+    /// Takes an answer. When the snapshot is complete, the replica begins behind it.
     pub(crate) fn take(&mut self, range: Range, partition: &Partition, now_ms: u64) {
         let Range { asked, bytes } = range;
         let Some(mut receiving) = self.receiving.take() else { return };
@@ -241,12 +241,12 @@ impl Applier {
                 match partition.begin_behind_snapshot(&offer) {
                     Ok(true) => self.take_over(offer.start),
                     Ok(false) => _ = self.snapshots.remove(&file),
-                    // It stays with the replica; the next start may need the file.
+                    // The file stays: the next start of the replica may need it.
                     Err(_) => {}
                 }
                 self.offered = None;
             }
-            // It is not what was offered, or there was no room.
+            // The bytes do not match the offer, or the disk is full.
             Err(_) => self.ask_at_ms = now_ms + RETRY_MS,
         }
     }

@@ -1,4 +1,4 @@
-//! Simulated clients: idempotent producers that retry until they know, and consumers that read on.
+//! Simulated clients: idempotent producers that retry until they know the outcome, and consumers that read to the end.
 
 use crate::node::{Accepted, Fate};
 use crate::world::World;
@@ -7,12 +7,12 @@ use mainstem_records::{BatchBuilder, BatchOptions, ProducerFields};
 use mainstem_replication::history::{CONTROL, Event, Operation, Outcome};
 use mainstem_store::partition::Refused;
 
-/// A producer gives up waiting for an answer after so long, and asks again.
+/// Time after which a producer without an answer retries, in ms.
 const ANSWER_MAX_MS: u64 = 1_500;
-/// Where records may be lost, a producer whose batches were refused so often has lost its place among those of its leader, and begins
-/// anew: under another id, and without the batch.
+/// Refusals after which a producer restarts with another producer id and without the batch. Only used where records may be lost: the
+/// leader may then no longer know the producer's sequence.
 const REFUSALS_MAX: usize = 100;
-/// Ids of producers that have begun anew are so far apart.
+/// Difference between the producer ids of two lives of a producer.
 const LIFE_IDS: i64 = 1_000_000;
 /// Bytes of a record's value, so that segments fill.
 const VALUE_BYTES: usize = 60;
@@ -24,16 +24,16 @@ pub(crate) struct Producer {
     sequence: i32,
     current: Option<Sending>,
     stopped: bool,
-    /// How often it has begun anew.
+    /// Number of restarts under another producer id.
     lives: i64,
     refusals: usize,
 }
 
-/// A batch whose fate is not known.
+/// A batch whose outcome is not known yet.
 struct Sending {
     values: Vec<u64>,
     bytes: Vec<u8>,
-    /// Where, in which term and until when its commit is waited for.
+    /// The wait for its commit; `None` before it is appended.
     waits: Option<Waits>,
 }
 
@@ -51,7 +51,7 @@ impl Producer {
         Producer { process, partition, sequence: 0, current: None, stopped: false, lives: 0, refusals: 0 }
     }
 
-    /// It sends what it has begun, and no more.
+    /// Lets it finish its batch and begin no other.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
     }
@@ -95,7 +95,7 @@ impl Consumer {
     }
 }
 
-/// What concerns an event beside who does what.
+/// Partition, offset and value of an event in the history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct At {
     pub(crate) partition: i32,
@@ -116,7 +116,7 @@ impl World {
         self.history.push(Event { at_ms, process, operation, outcome, partition, offset, value });
     }
 
-    /// Every producer begins, asks again, or learns its batch's fate.
+    /// Each producer begins a batch, retries it, or learns its outcome.
     pub(crate) fn produce(&mut self) {
         for number in 0..self.producers.len() {
             if self.producers[number].current.is_none() && !self.begin(number) {
@@ -147,7 +147,7 @@ impl World {
     }
 
     fn send_batch(&mut self, number: usize) {
-        // Mostly to who leads by the newest term; now and then to whom an old leader still is.
+        // Mostly to the leader of the newest term, sometimes to a node that only believes that it leads.
         let partition = self.producers[number].partition;
         let node = match self.random.chance(90) {
             true => self.leader(partition),
@@ -161,7 +161,7 @@ impl World {
                 sending.waits = Some(Waits { node, term, base_offset, until_ms, fate });
                 self.producers[number].refusals = 0;
             }
-            // A retry reaches a leader that has not yet got what it follows: as unknown as before.
+            // A retry may reach a leader that lacks the batches before it. Its outcome is as unknown as before.
             Err(Refused::Log(_)) if self.nodes[node].write_caching() => self.producers[number].note_refusal(),
             Err(_) => {}
         }
@@ -193,7 +193,7 @@ impl World {
 
     pub(crate) fn consume(&mut self) {
         for number in 0..self.consumers.len() {
-            // From any node that serves: what followers know to be committed is as good.
+            // Any node may serve it: committed records of followers are as good.
             let node = self.random.below(self.nodes.len() as u64) as usize;
             if !self.random.chance(20) {
                 continue;

@@ -1,8 +1,8 @@
-//! What a cluster is for its clients: partitions of data, groups and transactions, and everybody who uses them.
+//! A cluster as clients see it: partitions of data, groups and transactions, and the clients that use them.
 //!
-//! Each node has a replica of two partitions of data and of one partition of each internal topic, on one disk. The leader
-//! of an internal partition coordinates: the driver of a broker runs the state machine ([`coordinators`]). Clients speak to
-//! whom they take for the leader.
+//! Each node has a replica of two partitions of data and of one partition of each internal topic, on one disk. The leader of an
+//! internal partition is the coordinator, run by the broker's driver ([`coordinators`]). Clients send requests to the node that
+//! they believe to be the leader.
 
 mod calls;
 mod coordinators;
@@ -30,37 +30,37 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) const TOPIC: &str = "t";
 pub(crate) const DATA_PARTITIONS: usize = 2;
 pub(crate) const TOPIC_ID: [u8; 16] = [7; 16];
-/// The partition of `__consumer_offsets` in the world.
+/// Index of the partition of `__consumer_offsets` in the world.
 pub(crate) const OFFSETS: usize = 2;
-/// That of `__transaction_state`.
+/// Index of the partition of `__transaction_state` in the world.
 pub(crate) const TRANSACTIONS: usize = 3;
 /// The topic of committed offsets.
 pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";
 /// The topic of transactional ids.
 pub(crate) const TRANSACTIONS_TOPIC: &str = "__transaction_state";
 
-/// The first fault comes after so long.
+/// Virtual time before the first fault, in ms.
 const FIRST_FAULT_MS: u64 = 3_000;
-/// After the faults, so long at most until everybody is served and all replicas agree.
+/// Virtual time after the faults until all clients are served and all replicas agree, at most, in ms.
 const SETTLE_MS: u64 = 40_000;
 
-/// Wall clocks differ by less, where none has jumped.
+/// Difference between wall clocks without faults, in ms (exclusive).
 const SKEW_MS: u64 = 2_000;
-/// So many faults are leadership that goes there and back.
+/// Percent of the faults in which leadership moves to another node and back.
 const THERE_AND_BACK_PERCENT: u64 = 25;
-/// In so many runs `min.insync.replicas` is the number of replicas.
+/// Percent of the runs in which `min.insync.replicas` is the number of replicas.
 const ALL_IN_SYNC_PERCENT: u64 = 15;
 
-/// How a run with coordinators goes.
+/// Options of a run with coordinators.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterOptions {
     /// Nodes, each with a replica of each partition.
     pub nodes: usize,
     /// Virtual time with faults, in ms.
     pub time_ms: u64,
-    /// The kinds of faults that there may be; leadership goes there and back if there are any.
+    /// Kinds of faults that may happen. If there are any, leadership also moves to another node and back.
     pub faults: FaultKinds,
-    /// The mistake in a run that has to be found bad.
+    /// The mistake that the run makes, and the checker has to find.
     pub defect: Option<Defect>,
 }
 
@@ -70,16 +70,16 @@ impl Default for ClusterOptions {
     }
 }
 
-/// A mistake of those who are around the coordinators.
+/// A mistake that the simulated driver of the coordinators makes on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defect {
-    /// Markers are written again, later and with the newest epochs.
+    /// Writes markers a second time, later and with the newest epochs.
     RepeatsMarkers,
-    /// A commit in a classic group counts as one of a member of its newest generation, whichever member asks for it.
+    /// Treats each commit in a classic group as one of a member of its newest generation.
     CommitsForAnyGeneration,
 }
 
-/// What was done, by name, and how often.
+/// Number of actions, by their names.
 #[derive(Debug, Default)]
 pub(crate) struct Done(BTreeMap<&'static str, usize>);
 
@@ -107,9 +107,9 @@ pub(crate) struct Cluster {
     nodes: Nodes,
     members: Vec<Member>,
     producers: Producers,
-    /// When a partition's leadership goes back to a node.
+    /// Leaderships that return to a node: time in ms, partition, node.
     returns: Vec<(u64, usize, usize)>,
-    /// Who has been served since the faults ended: groups by number, transactional ids and partitions by name.
+    /// Clients that were served since the faults ended: name of the action, and number of the group or transactional id.
     served: BTreeSet<(&'static str, u64)>,
 }
 
@@ -177,7 +177,7 @@ impl Cluster {
         }
     }
 
-    /// A fault of the world; or coordination goes to another node and comes back, sooner than its first node may have noticed.
+    /// Injects a fault of the world, or moves the coordinators to another node and back, perhaps before their first node notices.
     fn inject(&mut self) {
         if !self.world.random.chance(THERE_AND_BACK_PERCENT) {
             return self.world.inject();
@@ -206,14 +206,14 @@ impl Cluster {
         self.turn_producers();
     }
 
-    /// Something was done for a client: a group, a transactional id.
+    /// Counts an action for a group or a transactional id.
     pub(crate) fn serve(&mut self, name: &'static str, whom: u64) {
         self.done.add(name);
         self.served.insert((name, whom));
     }
 
-    /// Waits until everybody has been served again, then until everything is read, ended, and everywhere. Returns how long it
-    /// took until the last one was served.
+    /// Runs until all clients are served again, then until all records are read, all transactions ended and all replicas equal. Returns
+    /// the time in ms until the last client was served; `None`: not in time.
     fn settle(&mut self) -> Option<u64> {
         let healed_ms = self.world.now_ms;
         self.served.clear();
@@ -239,7 +239,7 @@ impl Cluster {
         resumed_after_ms
     }
 
-    /// Whether everybody has been served since an event.
+    /// Returns true if all clients were served since the event of this rank.
     fn is_everybody_served(&self, rank: usize) -> bool {
         let of_partition = |partition| {
             let mut appends = self.world.acknowledged_since(rank);
@@ -250,7 +250,7 @@ impl Cluster {
         groups && self.producers.are_served(&self.served) && (0..DATA_PARTITIONS).all(of_partition)
     }
 
-    /// Whether groups have read to the ends, and nothing of a transaction is left open.
+    /// Returns true if groups have read all partitions to their ends, and no transaction is open.
     fn is_all_read(&self) -> bool {
         let is_read = |partition| {
             let Some(end) = self.stable_end(partition) else { return false };
@@ -262,14 +262,14 @@ impl Cluster {
         self.producers.have_ended() && (0..DATA_PARTITIONS).all(is_read)
     }
 
-    /// Where a partition ends, if consumers of committed transactions see all of it.
+    /// Log end of a partition, if its last stable offset is the same.
     fn stable_end(&self, partition: usize) -> Option<i64> {
         let leader = self.world.leader(partition)?;
         let ends = self.world.nodes[leader].ends(partition)?;
         (ends.last_stable == ends.log_end).then_some(ends.log_end)
     }
 
-    /// Groups have read to the ends.
+    /// Notes in the history that groups have read to the ends.
     fn note_ends(&mut self) {
         for partition in 0..DATA_PARTITIONS {
             let Some(end) = self.stable_end(partition) else { continue };

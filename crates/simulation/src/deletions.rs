@@ -1,7 +1,7 @@
-//! Clients that delete records, as DeleteRecords does, and what becomes of logs whose start has moved.
+//! Clients that delete records, as DeleteRecords does, and the maintenance of logs whose start has moved.
 //!
-//! They draw from a generator of their own, so that a run without them is as it was. They stop before the faults do: what was
-//! acknowledged has to outlive the rest.
+//! They draw from a generator of their own, so that they do not change the rest of a run. They stop before the faults do:
+//! acknowledged deletions have to survive the faults that follow.
 
 use crate::clients::At;
 use crate::node::Fate;
@@ -11,31 +11,31 @@ use mainstem_replication::history::{Operation, Outcome};
 
 /// The process of the first client.
 const FIRST_PROCESS: i32 = 10_000;
-/// In so many runs records are deleted.
+/// Percent of the runs in which records are deleted.
 const RUNS_PERCENT: u64 = 50;
 /// Sets the generator apart from that of the world.
 const SEED_OF_DELETIONS: u64 = 0x6465_6c65_7469_6f6e;
-/// A client asks once in so many turns.
+/// Turns between two requests of a client, on average.
 const ASK_TURNS: u64 = 250;
-/// An answer is waited for so long.
+/// Timeout of a request, in ms.
 const ANSWER_MAX_MS: u64 = 2_500;
-/// How often segments are removed.
+/// Interval at which segments are removed, in ms.
 const MAINTENANCE_MS: u64 = 700;
-/// What is committed is done by a node when its own disk has it: that takes so long at most where nothing is wrong.
+/// Time until a node has applied a committed deletion, at most, without faults, in ms. It waits for its own disk.
 const APPLIED_MS: u64 = 300;
 
-/// All that deletes records.
+/// All clients that delete records.
 pub(crate) struct Deletions {
     random: Random,
     clients: Vec<Client>,
-    /// No record is deleted from then on.
+    /// End of the deletions, in ms of virtual time.
     until_ms: u64,
     maintenance_at_ms: u64,
-    /// Deletions that were acknowledged.
+    /// Number of acknowledged deletions.
     pub(crate) acknowledged: usize,
 }
 
-/// Deletes records of one partition, one request at a time.
+/// A client that deletes records of one partition, one request at a time.
 struct Client {
     process: i32,
     partition: usize,
@@ -45,9 +45,9 @@ struct Client {
 /// A request that has no answer yet.
 #[derive(Clone)]
 struct Asked {
-    /// What is before it is to be deleted.
+    /// The new log start: all records before it are to be deleted.
     offset: i64,
-    /// Where the log of the leader ended.
+    /// Log end of the leader when it got the request.
     log_end: i64,
     node: usize,
     term: u64,
@@ -55,13 +55,13 @@ struct Asked {
     fate: Fate,
 }
 
-/// Whether records are deleted in the run of a seed.
+/// Returns true if records are deleted in the run of this seed.
 pub(crate) fn has_deletions(seed: u64) -> bool {
     Random::new(seed ^ SEED_OF_DELETIONS).chance(RUNS_PERCENT)
 }
 
 impl World {
-    /// From now on clients delete records of data, until some time in the second half of `time_ms`.
+    /// Starts clients that delete records of data, until a time in the second half of `time_ms`.
     pub(crate) fn begin_deletions(&mut self, seed: u64, time_ms: u64) {
         let mut random = Random::new(!seed ^ SEED_OF_DELETIONS);
         let until_ms = time_ms / 2 + random.below(time_ms / 2 + 1);
@@ -93,7 +93,7 @@ impl World {
         let Some(node) = self.leader(partition) else { return };
         let Some(term) = self.nodes[node].leads(partition) else { return };
         let Some(ends) = self.nodes[node].ends(partition) else { return };
-        // Mostly what consumers have read, now and then all that there is.
+        // Mostly the records that consumers have read, sometimes all.
         let all = (ends.high_watermark - ends.log_start) as u64;
         let count = if random.chance(15) { all } else { random.below(all + 1) };
         let (offset, log_end) = (ends.log_start + count as i64, ends.log_end);
@@ -103,12 +103,12 @@ impl World {
                 let until_ms = self.now_ms + ANSWER_MAX_MS;
                 client.asked = Some(Asked { offset, log_end, node, term, until_ms, fate });
             }
-            // It may be in the leader's journal.
+            // The deletion may be in the leader's journal.
             None => self.note(process, Operation::Delete, Outcome::Info, At::new(partition, offset, 0)),
         }
     }
 
-    /// Clients learn what was done, in the turn in which it was.
+    /// Gives clients the outcomes of their requests, in the turn in which they are known.
     pub(crate) fn answer_deletions(&mut self) {
         let Some(mut deletions) = self.deletions.take() else { return };
         for client in &mut deletions.clients {
@@ -128,8 +128,8 @@ impl World {
         self.deletions = Some(deletions);
     }
 
-    /// Nodes remove what precedes the start of a log, where all replicas have it for good: what is gone can be sent to none. A broker does so
-    /// every five minutes, which is longer than any of these nodes is away.
+    /// Removes segments before the log start, once all replicas have them on disk, since a removed segment cannot be sent to any replica.
+    /// A broker does so every five minutes, which is longer than any of these nodes is away.
     fn maintain(&mut self, partition: usize) {
         let everywhere = self.nodes.iter().map(|node| node.kept_end(partition)).min().unwrap_or(0);
         for node in &mut self.nodes {
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// Lets the last deletions be done everywhere, when all replicas agree.
+    /// Runs until the last deletions are applied everywhere, after all replicas agree.
     pub(crate) fn finish_deletions(&mut self) {
         let until_ms = self.now_ms + APPLIED_MS;
         while self.deletions.is_some() && self.now_ms < until_ms {
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// Where a consumer goes on that wants the record at `next` from a node: at the log start, where that is deleted.
+    /// Offset at which a consumer continues that wants `next` from a node: the log start, if `next` is deleted.
     pub(crate) fn position_at(&mut self, node: usize, process: i32, partition: usize, next: i64) -> i64 {
         let log_start = self.nodes[node].ends(partition).map_or(0, |ends| ends.log_start);
         if self.deletions.is_none() || next >= log_start {

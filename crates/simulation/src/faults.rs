@@ -1,7 +1,7 @@
-//! What fails: the kinds of faults, which of them a run may have, and how each one happens to a world.
+//! Faults: their kinds, the choice of kinds for a run, and the injection of each into a world.
 //!
-//! A run draws from a mixture: a kind, the node that it begins at, and how long it is at most. Now and then everything is
-//! repaired instead, and leadership moves.
+//! A run draws from a mixture: a kind, the first node, and the longest duration. Sometimes it repairs everything instead, and moves
+//! leadership.
 
 use crate::node::Node;
 use crate::world::{Added, QUIET_DELAY_MS, QUIET_SYNC_MS, Stop, World};
@@ -9,44 +9,44 @@ use mainstem_log::sim::Random;
 use std::fmt;
 use std::str::FromStr;
 
-/// A kind of fault. Each happens to a node; the next nodes are those behind it, in the order of their numbers.
+/// A kind of fault. Each begins at a node. The next nodes are those after it, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FaultKind {
     /// A node's process dies, and is started again later.
     Kill,
-    /// A node is stopped in order, and started again later.
+    /// A node stops in order, and is started again later.
     CleanStop,
-    /// A node's machine loses its power: what was not synced is gone, or there in parts.
+    /// A node's machine loses its power: writes that were not synced are lost or torn.
     PowerCutOne,
-    /// The machines of a node and of the next one do, at the same time.
+    /// The machines of a node and of the next one lose their power at the same time.
     PowerCutTwo,
-    /// All do.
+    /// All machines lose their power at the same time.
     PowerCutAll,
     /// Nothing gets from a node to others, or from them to it.
     PartitionOne,
     /// Nothing gets from one half of the nodes to the other half. The smaller half is a node and the next ones.
     PartitionHalf,
-    /// Each node reaches its two neighbours alone. Of three nodes, which are neighbours all, a node and the next one do not
-    /// reach each other.
+    /// Each node reaches only its two neighbours. With three nodes, which are all neighbours, a node and the next one do not reach each
+    /// other.
     PartitionRing,
     /// Nothing gets from a node to others.
     PartitionOutwards,
     /// Nothing gets from others to a node.
     PartitionInwards,
-    /// What goes between a node and others takes up to 305 ms.
+    /// Messages between a node and the others take up to 305 ms.
     DelayOne,
-    /// What goes between any nodes does, and what goes between clients and nodes.
+    /// All messages take up to 305 ms, also those of clients.
     DelayAll,
     /// The syncs of a node's disk take up to 610 ms.
     SlowDiskOne,
-    /// Those of all disks do.
+    /// The syncs of all disks take up to 610 ms.
     SlowDiskAll,
     /// The syncs of a node's disk do not end.
     HangingSync,
     /// The next sync of a node's disk fails, and the node ends.
     FailingSync,
-    /// A node's disk has room for 8 KB at most.
+    /// A node's disk has at most 8 KB of free space.
     FullDisk,
     /// A node's wall clock jumps by up to ten minutes.
     ClockForwards,
@@ -80,7 +80,7 @@ impl FaultKind {
         ClockBackwards,
     ];
 
-    /// The name by which it is chosen and counted.
+    /// Its name in [`FaultKinds`] and in counts.
     pub fn name(self) -> &'static str {
         match self {
             Kill => "kill",
@@ -105,13 +105,13 @@ impl FaultKind {
         }
     }
 
-    /// Whether it alone may take acknowledged records for good from three nodes, where writes count as persisted (`write.caching`).
+    /// Returns true if it alone may destroy acknowledged records of three nodes with `write.caching`.
     #[cfg(test)]
     pub(crate) fn takes_acknowledged(self) -> bool {
         matches!(self, PowerCutTwo | PowerCutAll | FailingSync)
     }
 
-    /// Whether it stops another node, or its disk, where it begins at `node` of `count`.
+    /// Returns true if the fault, beginning at `node` of `count`, stops `other` or its disk.
     fn stops(self, node: usize, other: usize, count: usize) -> bool {
         match self {
             Kill | CleanStop | PowerCutOne | HangingSync | FailingSync | FullDisk => other == node,
@@ -128,8 +128,8 @@ impl FaultKind {
 
 /// A choice of kinds of faults.
 ///
-/// As text: names with commas between them, `all`, or `none`. A name without its last word is all kinds that begin so:
-/// `partition` stands for the five partitions.
+/// As text: names separated by commas, `all`, or `none`. A name without its last word means all kinds that begin with it:
+/// `partition` means the five kinds of network partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultKinds(u32);
 
@@ -149,22 +149,22 @@ impl FaultKinds {
         FaultKinds(bits)
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether a kind is among them.
+    /// Returns true if a kind is among them.
     pub fn contains(self, kind: FaultKind) -> bool {
         self.0 & (1 << kind as u8) != 0
     }
 
-    /// Whether wall clocks jump.
+    /// Returns true if wall clocks may jump.
     pub(crate) fn has_clocks(self) -> bool {
         self.contains(ClockForwards) || self.contains(ClockBackwards)
     }
 
-    /// What happens next; `None`: a repair.
+    /// Draws the next fault; `None`: a repair.
     fn draw(self, random: &mut Random) -> Option<FaultKind> {
         let chosen = |slot: &&Slot| slot.kinds.iter().any(|(kind, _)| self.contains(*kind));
         let faults: u64 = MIXTURE.iter().filter(chosen).map(|slot| slot.parts).sum();
@@ -189,10 +189,10 @@ impl FaultKinds {
     }
 }
 
-/// A part of the mixture.
+/// An entry of the mixture.
 struct Slot {
     parts: u64,
-    /// The kinds that share it, and what each gets of it.
+    /// The kinds that share it, and the weight of each.
     kinds: &'static [(FaultKind, u64)],
 }
 
@@ -221,7 +221,7 @@ const MIXTURE: [Slot; 18] = [
     slot(1, &[(ClockForwards, 100)]),
     slot(1, &[(ClockBackwards, 100)]),
 ];
-/// So many repairs come on so many faults.
+/// Number of repairs, on this number of faults.
 const REPAIRS: (u64, u64) = (2, 13);
 
 /// A name that no kind of fault has.
@@ -246,7 +246,7 @@ impl FromStr for FaultKinds {
     }
 }
 
-/// The kinds that a name stands for.
+/// The kinds that a name means.
 fn kinds_named(name: &str) -> Result<FaultKinds, UnknownFault> {
     match name {
         "all" => return Ok(FaultKinds::ALL),
@@ -276,7 +276,7 @@ impl fmt::Display for FaultKinds {
 }
 
 impl World {
-    /// A fault of the mixture, or a repair.
+    /// Injects a fault of the mixture, or repairs everything.
     pub(crate) fn inject(&mut self) {
         let node = self.random.below(self.nodes.len() as u64) as usize;
         let until_ms = self.now_ms + 50 + self.random.below(4_000);
@@ -289,8 +289,8 @@ impl World {
         }
     }
 
-    /// Where writes count as persisted (`write.caching`), power cuts take what was acknowledged. Of records alone it is known what
-    /// was lost; what coordinators and snapshots have made of it is not.
+    /// Returns true if the run may have this fault. With `write.caching`, power cuts destroy acknowledged records. The checker can account
+    /// for lost records, but not for coordinators and snapshots that were built from them.
     fn may_happen_with_caching(&self, kind: FaultKind, node: usize) -> bool {
         let takes_records = match self.adds_up() {
             Added::Nothing => false,
@@ -300,9 +300,9 @@ impl World {
         kind != FailingSync && !takes_records
     }
 
-    /// Whether acknowledged records may be gone for good with a fault at a node: one that takes the ends of logs, or one that comes
-    /// while a node has not caught up since it has lost its own. They are not while a majority reaches each other and has all that it has
-    /// acknowledged: it elects one of its nodes, before those that lack something vote.
+    /// Returns true if a fault at a node may destroy acknowledged records: if it truncates logs, or comes before a node has caught up
+    /// after its own loss. They survive if a majority stays connected and has all that it has acknowledged: it elects one of its nodes
+    /// before nodes with losses vote.
     fn would_take_acknowledged(&self, kind: FaultKind, node: usize) -> bool {
         if !kind.is_power_cut() && !self.nodes.iter().any(Node::may_lack) {
             return false;
@@ -319,8 +319,8 @@ impl World {
         !is_there
     }
 
-    /// A fault happens to a node. What stops a node ends then, and so does what hangs or is full; partitions, delays, slow disks and
-    /// wrong clocks last until a repair.
+    /// Begins a fault at a node. Stops, hanging syncs and full disks end at `until_ms`. Partitions, delays, slow disks and wrong clocks
+    /// last until a repair.
     pub(crate) fn begin_fault(&mut self, kind: FaultKind, node: usize, until_ms: u64) {
         self.count_fault(kind.name());
         let count = self.nodes.len();
@@ -350,8 +350,8 @@ impl World {
             HangingSync => self.nodes[node].hang_disk(until_ms),
             FailingSync => self.nodes[node].fail_sync(),
             FullDisk => {
-                let room = self.random.below(8_000);
-                self.nodes[node].fill_disk(room, until_ms);
+                let free_bytes = self.random.below(8_000);
+                self.nodes[node].fill_disk(free_bytes, until_ms);
             }
             ClockForwards => {
                 let by_ms = self.draw_jump();
@@ -377,14 +377,15 @@ impl World {
     }
 }
 
-/// All choices of nodes.
+/// All subsets of nodes.
 fn subsets(nodes: &[usize]) -> impl Iterator<Item = Vec<usize>> {
     let is_chosen = |bits: u32, place: usize| bits & (1 << place) != 0;
     let chosen = move |bits| (0..nodes.len()).filter(move |place| is_chosen(bits, *place));
     (0..1u32 << nodes.len()).map(move |bits| chosen(bits).map(|place| nodes[place]).collect())
 }
 
-/// Whether nothing gets from the first node of a pair to the second one, in a partition of this kind that begins at a node.
+/// Returns true if a network partition of this kind that begins at `node` drops all messages from the first node of the pair to the
+/// second one.
 fn is_cut(kind: FaultKind, node: usize, count: usize, (from, to): (usize, usize)) -> bool {
     // Places in the order that begins at the node.
     let place = |each: usize| (each + count - node) % count;
@@ -436,7 +437,7 @@ mod tests {
         }
     }
 
-    /// All kinds that are chosen are drawn, and no others; some repairs come between.
+    /// Draws all chosen kinds and no others, with some repairs between them.
     #[test]
     fn the_mixture_has_what_is_chosen() {
         let mut random = Random::new(1);
@@ -457,7 +458,7 @@ mod tests {
         worlds.find(|world| world.nodes.iter().all(Node::write_caching)).expect("one of some seven")
     }
 
-    /// At which nodes a fault would take acknowledged records.
+    /// Checks at which nodes a fault would destroy acknowledged records.
     fn check_takes(world: &World, kind: FaultKind, expected: &[usize]) {
         let takes = |node: &usize| world.would_take_acknowledged(kind, *node);
         let taken: Vec<_> = (0..world.nodes.len()).filter(takes).collect();
@@ -471,7 +472,7 @@ mod tests {
         check_takes(&world, PowerCutTwo, &[0, 1, 2]);
         check_takes(&world, PowerCutAll, &[0, 1, 2]);
         [Kill, HangingSync, PartitionHalf].iter().for_each(|kind| check_takes(&world, *kind, &[]));
-        // One that is of no use to the others may lose its power.
+        // A node that the others do not need may lose its power.
         world.begin_fault(PartitionOne, 1, 0);
         check_takes(&world, PowerCutOne, &[0, 2]);
         world.cut.clear();
@@ -488,7 +489,7 @@ mod tests {
         check_takes(&world, PowerCutOne, &[0, 2]);
         world.nodes[1].come_back();
         check_takes(&world, PowerCutOne, &[]);
-        // The others are needed until it has caught up, not only until it is back.
+        // The others are needed until it has caught up, which is later than its return.
         world.take_down(1, Stop::PowerCut, u64::MAX);
         for is_back in [false, true] {
             if is_back {
@@ -518,7 +519,7 @@ mod tests {
         check_takes(&world, PowerCutTwo, &[0, 1, 2, 3]);
     }
 
-    /// Who reaches whom, both ways: a line for each node, `x` where it reaches another one or itself.
+    /// Checks which nodes reach each other, both ways: a line for each node, with `x` for each node that it reaches.
     fn check_reach(kind: FaultKind, node: usize, expected: &[&str]) {
         let count = expected.len();
         let reaches = |from, to| if is_cut(kind, node, count, (from, to)) { '.' } else { 'x' };

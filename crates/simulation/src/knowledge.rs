@@ -1,8 +1,8 @@
-//! What is known of commits, and what no node knows any more (`write.caching`): such losses cannot be counted.
+//! Knowledge of commits, for runs with `write.caching`: losses of commits that no node remembers cannot be counted by a replica.
 //!
-//! A node knows what it has noted, and while it runs what it has seen. When one goes down, the world looks which records no node knows
-//! any more to be committed. When there is a leader that has what is left of them, it says in the history which are gone. These are
-//! excused; all others that are gone have to be counted by a replica.
+//! A node knows its checkpointed high watermark, and while it runs the one that it has seen. When a node goes down, the world finds the
+//! committed records whose commit no node knows any more. Once a leader has the rest of them, the world notes in the history which are
+//! lost. The checker excuses these; all other losses must be counted by a replica.
 
 use crate::clients::At;
 use crate::world::{Added, World};
@@ -10,25 +10,25 @@ use mainstem_records::LeaderEpoch;
 use mainstem_replication::history::{Operation, Outcome};
 use std::collections::BTreeMap;
 
-/// The process of what is said of all nodes.
+/// Process in the history for events of all nodes.
 const ALL_NODES: i32 = 0;
 
-/// Committed records of a partition of which no node knows any more that they are.
+/// Committed records of a partition whose commit no node knows any more.
 #[derive(Debug, Default)]
 pub(crate) struct Forgotten {
-    /// The leader epoch of each: there is one record with an offset and an epoch.
+    /// Leader epoch of each record, by offset. Offset and epoch identify a record.
     epochs: BTreeMap<i64, Option<LeaderEpoch>>,
-    /// A leader of this term, or of a later one, has what is left of them.
+    /// A leader of this term, or of a later one, has all of them that survive.
     term: u64,
 }
 
 impl World {
-    /// Where a partition ends, as far as any node knows it to be committed.
+    /// Highest end of a partition that any node knows to be committed.
     fn known_end(&self, partition: usize) -> i64 {
         self.nodes.iter().map(|node| node.known_end(partition)).max().unwrap_or(0)
     }
 
-    /// Has a node go down, and remembers what is not known any more.
+    /// Stops a node, and remembers the records whose commit no node knows any more.
     pub(crate) fn forget_with(&mut self, node: usize, stop: impl FnOnce(&mut World)) {
         let counts = self.adds_up() == Added::Nothing && self.nodes[node].write_caching();
         let epochs = self.nodes[node].with_log(0, |log| log.leader_epochs().clone()).filter(|_| counts);
@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// Says what is gone of that which was forgotten, as soon as it is certain.
+    /// Notes which of the forgotten records are lost, as soon as that is certain.
     pub(crate) fn find_uncounted(&mut self) {
         let Some((end, _)) = self.forgotten.epochs.last_key_value() else { return };
         let Some(leader) = self.leader(0).map(|leader| &self.nodes[leader]) else { return };

@@ -1,15 +1,15 @@
 //! A cluster on one thread: virtual clock, network and disks, faults and clients. Equal seeds give equal histories.
 //!
-//! [`simulate`] runs one replicated partition with idempotent producers and consumers. [`simulate_cluster`] runs what a
-//! cluster is for its clients: partitions of data, the partitions of both internal topics, and on their leaders the
-//! coordinators of groups and of transactions, driven as the broker drives them; members of groups, transactional producers,
-//! consumers of committed transactions. What clients did and saw is judged by [`mainstem_replication::history::check`].
+//! [`simulate`] runs one replicated partition with idempotent producers and consumers. [`simulate_cluster`] runs partitions of
+//! data and of both internal topics. Their leaders run the coordinators of groups and transactions with the broker's own driver.
+//! Its clients are group members, transactional producers, and consumers that read committed transactions only.
+//! [`mainstem_replication::history::check`] judges the history that the clients have seen.
 //!
-//! A node has the partitions, links and flusher of a broker; what these leave to threads and sockets the world does, one step after
-//! the other. [`simulate_nodes`] runs nodes as a broker has them, with their metadata and what they say to each other; clients change
-//! the metadata. The threads of such nodes take turns by seed ([`mainstem_runtime::schedule`]).
+//! A node has the partitions, links and flusher of a broker. The world does the work of their threads and sockets, one step at a
+//! time. [`simulate_nodes`] runs whole nodes with their metadata and the messages between them; its clients change the metadata.
+//! The seed decides in which order the threads of such nodes run ([`mainstem_runtime::schedule`]).
 //!
-//! Architecture invariant: no socket, no clock, no generator but the one that the seed begins; one thread runs at a time.
+//! Architecture invariant: no socket, no clock, and no randomness except the generator of the seed; one thread runs at a time.
 
 mod applier;
 mod clients;

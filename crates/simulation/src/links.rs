@@ -1,19 +1,19 @@
-//! Links between simulated nodes: who is linked to whom, when a node dials another, and what it learns by that.
+//! Links between simulated nodes: which nodes are linked, when a node dials another, and the result of that.
 //!
-//! A link of a pair is the one that the first node has dialled. Its ends are those of a broker; the world carries the bytes.
+//! The link of a pair was dialled by the first node. Its two ends are the broker's own code; the world carries the bytes.
 
 use crate::node::Node;
 use mainstem_links::hand::{ReadingEnd, WritingEnd};
 use std::collections::BTreeMap;
 use std::io;
 
-/// Between two attempts to dial, at first and at most.
+/// Delay between two attempts to dial, at first and at most, in ms.
 const BACK_OFF_MIN_MS: u64 = 50;
 const BACK_OFF_MAX_MS: u64 = 1_000;
-/// A peer whose machine is gone is noticed after so long, unless it is back before.
+/// Time after which the loss of a peer's machine is noticed, unless it is back earlier, in ms.
 const SILENCE_MAX_MS: u64 = 10_000;
 
-/// Who has dialled, and whom.
+/// The dialling node, and the dialled one.
 type Pair = (usize, usize);
 
 /// All links.
@@ -25,9 +25,9 @@ struct Link {
     reading: Option<ReadingEnd>,
     dial_at_ms: u64,
     back_off_ms: u64,
-    /// It was refused, since nothing listens there.
+    /// The last attempt was refused, since nothing listens there.
     is_gone: bool,
-    /// The machine of the other node is gone, and this one does not know.
+    /// Time at which the other node's machine was lost, while this node has not noticed.
     lost_at_ms: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ impl Default for Link {
 }
 
 impl Link {
-    /// It ends, and the node that has dialled it hears of it.
+    /// Ends the link, and notifies the node that has dialled it.
     fn end(&mut self, now_ms: u64) {
         self.reading = None;
         self.lost_at_ms = None;
@@ -62,7 +62,7 @@ impl Link {
 }
 
 impl Links {
-    /// The bytes that a node writes to another one now.
+    /// Takes the bytes that a node writes to another one now.
     ///
     /// # Errors
     /// The link has to end.
@@ -71,42 +71,42 @@ impl Links {
         writing.map_or(Ok(Vec::new()), WritingEnd::write)
     }
 
-    /// Bytes arrive.
+    /// Delivers bytes to the second node of a pair.
     ///
     /// # Errors
-    /// They are at fault: the link has to end.
+    /// The bytes are invalid: the link has to end.
     pub(crate) fn read(&mut self, pair: Pair, bytes: &[u8]) -> io::Result<()> {
         let reading = self.0.get_mut(&pair).and_then(|link| link.reading.as_mut());
         reading.map_or(Ok(()), |reading| reading.read(bytes))
     }
 
-    /// The bytes of answers to the first node of a pair now.
+    /// Takes the bytes of answers to the first node of a pair.
     pub(crate) fn write_answers(&mut self, pair: Pair) -> Vec<u8> {
         let reading = self.0.get_mut(&pair).and_then(|link| link.reading.as_mut());
         reading.map_or(Vec::new(), ReadingEnd::write_answers)
     }
 
-    /// Bytes of answers arrive at the first node of a pair.
+    /// Delivers bytes of answers to the first node of a pair.
     ///
     /// # Errors
-    /// They are at fault: the link has to end.
+    /// The bytes are invalid: the link has to end.
     pub(crate) fn read_answers(&mut self, pair: Pair, bytes: &[u8]) -> io::Result<()> {
         let writing = self.0.get_mut(&pair).and_then(|link| link.writing.as_mut());
         writing.map_or(Ok(()), |writing| writing.read_answers(bytes))
     }
 
-    /// The link of a pair ends.
+    /// Ends the link of a pair.
     pub(crate) fn end(&mut self, pair: Pair, now_ms: u64) {
         if let Some(link) = self.0.get_mut(&pair) {
             link.end(now_ms);
         }
     }
 
-    /// A node goes down. Where its machine does, those that have a link to it hear nothing for long.
+    /// Ends the links of a node that goes down. If its machine goes down too, its peers do not notice for some time.
     pub(crate) fn take_down(&mut self, node: usize, with_machine: bool, now_ms: u64) {
         for ((from, to), link) in &mut self.0 {
             if *from == node {
-                // No one is there who could hear of it.
+                // The node that dialled is down itself.
                 (link.writing, link.reading) = (None, None);
                 *link = Link::default();
             } else if *to == node {
@@ -119,16 +119,16 @@ impl Links {
         }
     }
 
-    /// Returns true if the first node of a pair notices now that the machine of the second one was gone: the connection means nothing
-    /// to it, or nothing was heard of it for long.
+    /// Returns true if the first node of a pair notices now that the machine of the second one was lost: the restarted machine resets the
+    /// connection, or the first node has received nothing for [`SILENCE_MAX_MS`].
     pub(crate) fn notices_loss(&self, (from, to): Pair, nodes: &[Node], is_cut: bool, now_ms: u64) -> bool {
         let is_back = nodes[to].started().is_some() && !is_cut;
         let lost_at_ms = self.0.get(&(from, to)).and_then(|link| link.lost_at_ms);
         lost_at_ms.is_some_and(|at_ms| is_back || now_ms >= at_ms + SILENCE_MAX_MS)
     }
 
-    /// The first node of a pair dials the second one, where it has no link to it and its time has come. `is_cut`: nothing gets there, or
-    /// back.
+    /// Has the first node of a pair dial the second one, if it has no link and its back-off is over. `is_cut`: the network drops messages
+    /// between them, in one direction at least.
     pub(crate) fn dial(&mut self, (from, to): Pair, nodes: &[Node], is_cut: bool, now_ms: u64) {
         let (Some(links), true) = (nodes[from].links(), from != to) else { return };
         let link = self.0.entry((from, to)).or_default();

@@ -1,4 +1,4 @@
-//! Clients that change the metadata through any node, and what holds of the metadata of all nodes.
+//! Clients that change the metadata through any node, and checks of the metadata of all nodes.
 
 use crate::cluster::Done;
 use crate::world::World;
@@ -17,38 +17,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// A client asks once in so many turns, where it waits for no answer.
+/// Turns between two requests of an idle client, on average.
 const ASK_TURNS: u64 = 40;
-/// An answer is waited for so long.
+/// Timeout of a request, in ms.
 const ANSWER_MAX_MS: u64 = 6_000;
-/// Clients that ask at the same time.
+/// Number of concurrent clients.
 const CLIENTS: usize = 3;
-/// Topics that a client has at the same time.
+/// Topics of a client at the same time, at most.
 const TOPICS_MAX: usize = 2;
-/// The setting that is altered; its values rise.
+/// The topic configuration that clients alter. Its values rise.
 const SETTING: &str = "segment.ms";
 /// The first value of the setting.
 const FIRST_VALUE: i64 = 1_000_000;
 /// Version of DeleteTopics with topics by name in their own structure.
 const DELETE_VERSION: i16 = 6;
 
-/// The fate of a request; `None`: it is not known yet, and never will be where its node ends before.
+/// The outcome of a request; `None`: not known yet, or never if its node ends before.
 type Outcome = Arc<Mutex<Option<ErrorCode>>>;
 
-/// All that changes the metadata and looks at them.
+/// Clients that change the metadata, and the checks of the metadata.
 pub(crate) struct Metadata {
     random: Random,
     clients: Vec<Client>,
     is_stopped: bool,
-    /// What the metadata of all nodes are at an offset.
+    /// Digest of the metadata by offset, equal on all nodes.
     digests: BTreeMap<i64, u64>,
-    /// The last look at each node.
+    /// The last look at each node's metadata.
     looked: Vec<Looked>,
     /// Nodes that have decided, by the epoch in which they did.
     deciders: BTreeMap<i32, usize>,
-    /// The newest metadata that were looked at, and the nodes that are fenced in them.
+    /// Offset of the newest metadata seen, and the nodes that are fenced in them.
     newest: (i64, BTreeSet<i32>),
-    /// What happened, by name, and how often.
+    /// Number of events, by their names.
     pub(crate) done: Done,
 }
 
@@ -70,16 +70,16 @@ struct Client {
     asked: Option<Asked>,
 }
 
-/// What is known of a topic.
+/// Expected state of a topic.
 #[derive(Debug, Clone, Copy, Default)]
 struct Expected {
     is_created: bool,
-    /// A request to create it was not answered: it may be created late, also behind its deletion.
+    /// A request to create it was not answered: it may be created late, even after its deletion.
     has_unanswered: bool,
-    /// Its deletion was asked for.
+    /// Its deletion was requested.
     may_be_deleted: bool,
     is_deleted: bool,
-    /// The values of its setting: the last acknowledged one, and the last one that was asked for.
+    /// Values of its setting: the last acknowledged one, and the last requested one.
     acknowledged: i64,
     asked: i64,
 }
@@ -110,7 +110,7 @@ impl Change {
 }
 
 impl Metadata {
-    /// Clients of a world that draw from a seed; the first topic that they ask for has this name.
+    /// Creates clients that draw from a seed. The first topic that they create is `first`.
     pub(crate) fn new(seed: u64, nodes: usize, first: &str) -> Metadata {
         let client = |number| Client { number, topics: BTreeMap::new(), last_topic: 0, asked: None };
         let mut clients: Vec<_> = (0..CLIENTS).map(client).collect();
@@ -127,12 +127,12 @@ impl Metadata {
         }
     }
 
-    /// No client asks any more.
+    /// Stops the clients: they send no more requests.
     pub(crate) fn stop(&mut self) {
         self.is_stopped = true;
     }
 
-    /// Clients ask, or learn what has become of what they have asked.
+    /// Lets clients send requests, or learn the outcomes of theirs.
     pub(crate) fn turn(&mut self, world: &World) {
         self.look(world);
         for client in &mut self.clients {
@@ -149,7 +149,7 @@ impl Metadata {
     /// Looks at the metadata of all nodes.
     ///
     /// # Panics
-    /// When those of two nodes differ at an offset, or two nodes decide in one epoch.
+    /// If the metadata of two nodes differ at an offset, or two nodes decide in one epoch.
     fn look(&mut self, world: &World) {
         for (number, node) in world.nodes.iter().enumerate() {
             let (Some(start), Some(controller)) = (node.started(), node.controller()) else { continue };
@@ -189,7 +189,7 @@ impl Metadata {
         }
     }
 
-    /// Returns true if all nodes have the same metadata, serve what is in them, and count as live.
+    /// Returns true if all nodes have the same metadata, serve the partitions in it, and count as live.
     pub(crate) fn agree(&self, world: &World) -> bool {
         let Some((first, _)) = world.nodes[0].in_service() else { return false };
         let image = first.controller.image();
@@ -208,7 +208,7 @@ impl Metadata {
     /// Judges the metadata of a world whose nodes agree.
     ///
     /// # Panics
-    /// When what was acknowledged is not there.
+    /// If an acknowledged change is missing.
     pub(crate) fn judge(&self, world: &World) {
         let (node, _) = world.nodes[0].in_service().expect("it agrees, so it serves");
         let image = node.controller.image();
@@ -240,7 +240,7 @@ impl Client {
                 }
                 done.add(asked.change.name());
             }
-            // It may be done, now or later.
+            // The change may be carried out now or later.
             Some(_) | None => self.expected(&asked.topic).has_unanswered |= asked.change == Change::Create,
         }
     }
@@ -271,7 +271,7 @@ impl Client {
         };
         match random.below(3) {
             0 if there.len() < TOPICS_MAX => new,
-            // The first one is that of the records.
+            // The first topic is the one for records, which stays.
             1 if name.starts_with('m') && !expected.has_unanswered => ((*name).clone(), Change::Delete),
             _ => ((*name).clone(), Change::Alter(expected.asked + 1)),
         }
@@ -295,7 +295,7 @@ impl Client {
     }
 }
 
-/// A node that takes a change: any creates topics, the others makes the metadata leader alone.
+/// Draws a node for a change: any node creates topics, only the metadata leader makes the other changes.
 fn draw_node<'w>(
     world: &'w World,
     change: Change,
@@ -328,7 +328,7 @@ fn make(node: &BrokerNode, topic: &str, change: Change) -> ErrorCode {
         Change::Create => {
             let created = cluster.create_missing_topics(&[topic], None);
             match created.first().map(|result| ErrorCode(result.error_code)) {
-                // By a request that was not answered.
+                // An unanswered request has created it.
                 Some(ErrorCode::TOPIC_ALREADY_EXISTS) => ErrorCode::NONE,
                 code => code.unwrap_or(ErrorCode::UNKNOWN_SERVER_ERROR),
             }

@@ -1,4 +1,4 @@
-//! A simulated node: a disk, and while it runs the partitions of a broker, whose links and flusher the world drives.
+//! A simulated node: a disk, and while it runs a broker's partitions, links and flusher, which the world drives.
 
 mod disk;
 #[cfg(test)]
@@ -41,26 +41,26 @@ use whole::{Starting, Whole};
 
 const DIR: &str = "/data";
 
-/// Name of the start of a machine.
+/// Boot id of a machine, by the number of its start.
 fn boot_id(number: u64) -> String {
     format!("boot-{number}")
 }
 
-/// Where wall clocks begin.
+/// First time of wall clocks, in ms.
 const WALL_MS: i64 = 1_000_000;
 
-/// What a node is made of.
+/// Options of a node.
 pub(crate) struct NodeOptions {
     pub(crate) id: ReplicaId,
-    /// The partitions of which it has a replica each.
+    /// Partitions of which it has a replica.
     pub(crate) partitions: Arc<[PartitionIdentity]>,
     pub(crate) write_caching: bool,
-    /// Whether it writes snapshots of what the first partition has, and gives up the log before them.
+    /// True if it writes snapshots of the first partition, and removes the log before them.
     pub(crate) has_snapshots: bool,
-    /// Whether its clock is in the records of data.
+    /// True for `message.timestamp.type=LogAppendTime` in partitions of data.
     pub(crate) log_append_time: bool,
     pub(crate) seed: u64,
-    /// Whose threads take turns with those of a node that has its metadata; `None`: a node of partitions alone.
+    /// The schedule of the threads of a node with metadata; `None`: a node of partitions alone, without threads.
     pub(crate) schedule: Option<Schedule>,
 }
 
@@ -73,54 +73,54 @@ pub(crate) struct Node {
     clock: Clock,
     skew_ms: i64,
     write_caching: bool,
-    /// The setting at present, where it is altered.
+    /// Current value of `write.caching`, which tests may alter.
     caches_now: bool,
     /// `min.insync.replicas`.
     min_insync: usize,
     seed: u64,
     boot: u64,
-    /// How often it was started.
+    /// Number of its starts.
     starts: u64,
     running: Option<Running>,
     back_at_ms: u64,
-    /// It is down, and its machine is not: who dials it is refused.
+    /// Its process is down and its machine is not: connections to it are refused.
     refuses: bool,
-    /// A power cut may have taken what it has acknowledged (`write.caching`), and it has not caught up since.
+    /// A power cut may have destroyed records that it has acknowledged (`write.caching`), and it has not caught up since.
     may_lack: bool,
     disk: DiskFaults,
-    /// So long takes what comes and goes, at most; 0: no longer than elsewhere.
+    /// Longest delay of its messages in ms; 0: the default.
     delay_max_ms: u64,
     has_snapshots: bool,
     log_append_time: bool,
-    /// High watermarks by partition, as on disk, where a power cut may take what was committed. A broker notes them every 5 s; here
-    /// it is done at once, so that of all that was acknowledged somebody can say that it is gone.
+    /// Checkpointed high watermarks by partition, for runs in which a power cut may destroy committed records. A broker writes them every
+    /// 5 s. A simulated node does so immediately, so that some node can report each lost record.
     checkpoint: Vec<i64>,
-    /// What precedes these offsets, by partition, was committed and durable when it ran last: it stays.
+    /// Offsets by partition. Everything before them was committed and durable when the node ran last, and survives.
     kept_ends: Vec<i64>,
-    /// Files of it were lost: it may lack what it has promised. Nothing else makes it do so.
+    /// Files of it were lost, which is the only reason why it may lack promised records.
     has_lost_files: bool,
     schedule: Option<Schedule>,
     /// The directories of the metadata logs, by node.
     directories: BTreeMap<i32, Uuid>,
 }
 
-/// The outcome of a wait, when it has ended. Where the node goes down before it never does.
+/// The outcome of a wait, once it has ended. It never ends if the node goes down before.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fate(Arc<Mutex<Option<Result<(), ErrorCode>>>>);
 
 impl Fate {
-    /// The wait.
+    /// Returns the callback that ends the wait.
     fn wait(&self) -> Durable {
         let fate = self.0.clone();
         Durable::Call(Box::new(move |result| *fate.lock() = Some(result)))
     }
 
-    /// How it has ended; `None`: not yet.
+    /// The result of the wait; `None`: not ended yet.
     pub(crate) fn outcome(&self) -> Option<Result<(), ErrorCode>> {
         *self.0.lock()
     }
 
-    /// Returns true if what was waited for has come.
+    /// Returns true if the wait has ended without an error.
     pub(crate) fn is_good(&self) -> bool {
         self.outcome() == Some(Ok(()))
     }
@@ -136,7 +136,7 @@ pub(crate) struct Accepted {
 }
 
 impl Node {
-    /// A node whose replicas are in their groups, and run.
+    /// Creates and starts a node whose replicas are members of their groups.
     pub(crate) fn found(options: NodeOptions, voters: &[ReplicaId]) -> Node {
         let NodeOptions { id, partitions, write_caching, has_snapshots, log_append_time, seed, schedule } =
             options;
@@ -184,20 +184,20 @@ impl Node {
         node
     }
 
-    /// Makes the directory of a node that has its metadata. Returns its id.
+    /// Formats the directory of a node with metadata. Returns the directory id.
     pub(crate) fn format(&mut self) -> Uuid {
         let id = self.starting().expect("it has its metadata").format();
         self.storage.kill();
         id
     }
 
-    /// Starts a node that has its metadata. `directories`: those of all nodes.
+    /// Starts a node with metadata. `directories`: the directory ids of all nodes.
     pub(crate) fn begin(&mut self, directories: &BTreeMap<i32, Uuid>) {
         self.directories = directories.clone();
         self.start();
     }
 
-    /// What a node is started with that has its metadata.
+    /// Parameters of a start; `None`: a node without metadata.
     fn starting(&mut self) -> Option<Starting<'_>> {
         let schedule = self.schedule.as_ref()?;
         self.seed = self.seed.wrapping_add(1);
@@ -255,7 +255,7 @@ impl Node {
         self.running = Some(opening.run(dir, journal));
     }
 
-    /// How often it was started; what it had in memory before is gone. `None`: it does not run.
+    /// Number of its starts; each start begins with empty memory. `None`: it does not run.
     pub(crate) fn started(&self) -> Option<u64> {
         self.running.as_ref().map(|_| self.starts)
     }
@@ -301,7 +301,7 @@ impl Node {
         self.back_at_ms = until_ms;
         let Some(running) = self.running.take() else { return };
         if let Some(whole) = &running.whole {
-            // What has stopped in order has ended all but what waits for others.
+            // After a stop in order, the threads that are left only wait for others.
             whole.group.kill();
         }
         self.end_failing_syncs();
@@ -331,7 +331,7 @@ impl Node {
         }
     }
 
-    /// Begins to stop a node that has its metadata in order. Returns false where there is nothing to be waited for.
+    /// Begins to stop a node with metadata in order. Returns false if there is nothing to wait for.
     pub(crate) fn begin_stop(&mut self, until_ms: u64) -> bool {
         let whole = self.running.as_mut().and_then(|running| running.whole.as_mut());
         if !whole.is_some_and(Whole::begin_stop) {
@@ -351,12 +351,12 @@ impl Node {
         self.whole().is_some_and(Whole::is_stopping)
     }
 
-    /// When a node is to come back that has stopped in order and is not down yet.
+    /// Time of the next start, of a node that has stopped in order and was not taken down yet.
     pub(crate) fn stopped_until(&self) -> Option<u64> {
         self.whole().filter(|whole| whole.has_stopped()).map(|_| self.back_at_ms)
     }
 
-    /// The node of a broker and its threads, where it serves.
+    /// The broker's node and its threads, while it serves.
     pub(crate) fn in_service(&self) -> Option<(&Arc<BrokerNode>, &Group)> {
         let whole = self.whole().filter(|whole| whole.is_in_service())?;
         Some((&whole.node, &whole.group))
@@ -367,19 +367,19 @@ impl Node {
         self.running.iter().flat_map(Running::partitions).any(|partition| partition.is_offline())
     }
 
-    /// The metadata, while it runs.
+    /// The controller, while it runs.
     pub(crate) fn controller(&self) -> Option<&Arc<Controller>> {
         Some(&self.whole()?.node.controller)
     }
 
-    /// Has the flusher's helpers do their work where it is asked for, while threads have their turns.
+    /// Sets whether the flusher runs its jobs inline, as it has to while the node's threads run.
     pub(crate) fn set_jobs_inline(&self, is_inline: bool) {
         let Some(running) = &self.running else { return };
         running.dir.flusher().run_jobs();
         running.dir.flusher().set_jobs_inline(is_inline);
     }
 
-    /// What comes and goes takes so long, at most.
+    /// Delays messages from and to it by at most `delay_max_ms`.
     pub(crate) fn delay_links(&mut self, delay_max_ms: u64) {
         self.delay_max_ms = delay_max_ms;
     }
@@ -388,25 +388,25 @@ impl Node {
         self.delay_max_ms
     }
 
-    /// Its wall clock is so much ahead of the time from now on, or, below 0, behind.
+    /// Sets its wall clock ahead of the virtual time, or behind it if negative.
     pub(crate) fn set_clock(&mut self, ahead_ms: i64) {
         self.manual.set_wall_ms(WALL_MS + self.skew_ms + self.clock.mono_ms() as i64 + ahead_ms);
     }
 
-    /// Its wall clock is so much ahead where nothing is wrong with it.
+    /// Sets the offset of its wall clock without faults.
     pub(crate) fn set_skew(&mut self, skew_ms: i64) {
         self.skew_ms = skew_ms;
         self.set_clock(0);
     }
 
-    /// Its disk, its links and its clock work.
+    /// Repairs its disk, its links and its clock.
     pub(crate) fn repair(&mut self) {
         self.delay_max_ms = 0;
         self.set_clock(0);
         self.repair_disk();
     }
 
-    /// Its clocks go on.
+    /// Advances its clocks.
     pub(crate) fn advance(&mut self, ms: u64) {
         self.manual.advance(Duration::from_millis(ms));
     }
@@ -424,7 +424,7 @@ impl Node {
         }
     }
 
-    /// Begins a round of syncs where one is due, and looks whether all is as it should be.
+    /// Begins a round of syncs if one is due, and checks the node's invariants.
     pub(crate) fn settle(&mut self, sync_max_ms: u64, random: &mut Random) {
         let Some(running) = &mut self.running else { return };
         let sync_max_ms = sync_max_ms.max(self.disk.sync_max_ms);
@@ -451,7 +451,7 @@ impl Node {
         self.may_lack &= partitions.iter().any(may_lack);
     }
 
-    /// The range of a snapshot that it asks for now, and the node that has it.
+    /// Its next request for a range of a snapshot, and the node that has the snapshot.
     pub(crate) fn ask(&mut self) -> Option<(i32, Asked)> {
         let running = self.running.as_mut()?;
         let leader = running.leader()?;
@@ -464,7 +464,7 @@ impl Node {
         Some(running.applier.as_ref()?.answer(asked, from.node(), &running.partitions()[0]))
     }
 
-    /// Takes a range that it has asked for.
+    /// Takes a range that it has requested.
     pub(crate) fn take(&mut self, range: Range) {
         let now_ms = self.clock.mono_ms();
         let Some(running) = &mut self.running else { return };
@@ -475,18 +475,18 @@ impl Node {
         }
     }
 
-    /// Snapshots that took the place of its log since the last question.
+    /// Number of snapshots that replaced its log since the last call.
     pub(crate) fn take_restored(&mut self) -> usize {
         let applier = self.running.as_mut().and_then(|running| running.applier.as_mut());
         applier.map_or(0, Applier::take_restored)
     }
 
-    /// Committed records that it has found to be gone since the last question, by partition.
+    /// Losses of committed records that it has found since the last call, by partition.
     pub(crate) fn take_lost(&mut self) -> Vec<(usize, Lost)> {
         self.running.as_ref().map(|running| running.events.take_lost()).unwrap_or_default()
     }
 
-    /// Has a log directory lost: a broker that has none ends.
+    /// Returns true if its log directory has failed: a broker without any ends.
     pub(crate) fn has_failed(&self) -> bool {
         let ended = self.whole().and_then(|whole| whole.group.ended());
         if let (Some(why), Some(running)) = (&ended, &self.running) {
@@ -495,22 +495,22 @@ impl Node {
         ended.is_some() || self.running.as_ref().is_some_and(Running::has_failed)
     }
 
-    /// Gives leadership to another replica, where it leads.
+    /// Transfers leadership to another replica, if it leads.
     pub(crate) fn transfer(&mut self, partition: usize, to: ReplicaId) {
         if let Some(partition) = self.partition(partition) {
             partition.transfer(to.node());
         }
     }
 
-    /// Has the group of a partition decide that its log starts at an offset. The wait ends when it does here; `None` where it is
-    /// certain not to be done, or no one will say so.
+    /// Has the group of a partition move the log start to an offset. The wait ends when this replica has applied it. `None`: it is
+    /// certainly not done, or there will be no answer.
     pub(crate) fn delete_records(&mut self, partition: usize, offset: i64) -> Option<Fate> {
         let fate = Fate::default();
         self.partition(partition)?.delete_records_before(offset, fate.wait()).ok()?;
         Some(fate)
     }
 
-    /// Has what was appended synced although no one waits for it, as `flush.ms` does: with caching there may be no sync otherwise.
+    /// Syncs appended records without a waiter, as `flush.ms` does: with `write.caching` there may be no other sync.
     pub(crate) fn flush(&mut self) {
         self.running.iter().flat_map(Running::partitions).for_each(|one| one.request_flush());
     }
@@ -553,7 +553,7 @@ impl Node {
         outcome.map(|outcome| accepted(&partition, outcome))
     }
 
-    /// As [`Partition::begin_verification`]; `None` where the node does not run.
+    /// As [`Partition::begin_verification`]; `None`: the node does not run.
     pub(crate) fn begin_verification(
         &self,
         partition: usize,
@@ -562,7 +562,7 @@ impl Node {
         Some(self.partition(partition)?.begin_verification(request, &self.clock))
     }
 
-    /// A partition whose replica takes part.
+    /// The partition, if its replica is in service.
     pub(crate) fn partition(&self, partition: usize) -> Option<Arc<Partition>> {
         let (running, identity) = (self.running.as_ref()?, self.partitions.get(partition)?);
         let partition = running.partition(partition, identity)?;
@@ -570,9 +570,9 @@ impl Node {
     }
 }
 
-/// What is looked at to be noted by a node with caching.
+/// The high watermark of a replica for the checkpoint of a node with `write.caching`.
 trait Noted {
-    /// The high watermark where a restart would begin with it. It is all that is committed, where nothing of the journal is on its way.
+    /// The high watermark with which a restart would begin. While no write to the journal is pending, it covers all committed records.
     fn noted(self, replica: &Replica) -> Option<i64>;
 }
 

@@ -1,5 +1,5 @@
-//! Whole nodes with their metadata: registration, signs of life, fencing, elections of the metadata leader, snapshots, topics that come
-//! and go, and records in the partitions of one of them.
+//! Whole nodes with their metadata: registration, heartbeats, fencing, elections of the metadata leader, snapshots, created and deleted
+//! topics, and records in the partitions of one topic.
 
 use crate::clients::Producer;
 use crate::cluster::{DATA_PARTITIONS, TOPIC};
@@ -9,21 +9,21 @@ use crate::world::{SimulationOptions, Verdict, World};
 use mainstem_log::PartitionIdentity;
 use mainstem_runtime::schedule::Schedule;
 
-/// The first fault comes after so long.
+/// Virtual time before the first fault, in ms.
 const FIRST_FAULT_MS: u64 = 3_000;
-/// After the faults, so long at most until all nodes serve, and agree.
+/// Virtual time after the faults until all nodes serve and agree, at most, in ms.
 const SETTLE_MS: u64 = 40_000;
 /// Sets the generator of clients of the metadata apart from that of the world.
 const SEED_OF_METADATA: u64 = 0x6d65_7461_6461_7461;
 
-/// How a run with whole nodes goes.
+/// Options of a run with whole nodes.
 #[derive(Debug, Clone, Copy)]
 pub struct NodesOptions {
     /// Nodes, each a broker and a controller.
     pub nodes: usize,
     /// Virtual time with faults, in ms.
     pub time_ms: u64,
-    /// The kinds of faults that there may be.
+    /// Kinds of faults that may happen.
     pub faults: FaultKinds,
 }
 
@@ -42,7 +42,7 @@ fn partitions() -> Vec<PartitionIdentity> {
 /// Runs one seed with whole nodes.
 ///
 /// # Panics
-/// When nodes have different metadata, an acknowledged change of the metadata is gone, or a thread panics.
+/// If nodes have different metadata, an acknowledged change of the metadata is lost, or a thread panics.
 pub fn simulate_nodes(seed: u64, options: NodesOptions) -> Verdict {
     let NodesOptions { nodes, time_ms, faults } = options;
     let of_world = SimulationOptions { nodes, time_ms, faults, ..SimulationOptions::default() };
@@ -69,7 +69,8 @@ pub fn simulate_nodes(seed: u64, options: NodesOptions) -> Verdict {
     verdict
 }
 
-/// Lets nodes come to rest. Returns how long it took until records were acknowledged again; `None`: not in time, or they do not agree.
+/// Runs until all nodes serve and agree. Returns the time in ms until records were acknowledged again; `None`: not in time, or the
+/// nodes do not agree.
 fn settle(world: &mut World, metadata: &mut Metadata) -> Option<u64> {
     let (healed_ms, healed) = (world.now_ms, world.history.len());
     let mut resumed_after_ms = None;

@@ -1,4 +1,4 @@
-//! One replicated partition: nothing acknowledged is lost, whatever fails.
+//! Tests of one replicated partition: no fault loses an acknowledged record.
 
 use crate::clients::Producer;
 use crate::faults::{FaultKind, FaultKinds};
@@ -16,7 +16,7 @@ mod caching;
 mod files;
 mod planted;
 
-/// How many seeds of a whole cluster are tried.
+/// Environment variable for the number of seeds of a whole cluster.
 pub(crate) const SEEDS_VARIABLE: &str = "TEST_SIMULATED_CLUSTERS";
 pub(crate) const SEEDS: u64 = 200;
 
@@ -25,7 +25,7 @@ fn seeds(runs: u64) -> Range<u64> {
     seeds_of("MAINSTEM_SIM_RUNS", runs)
 }
 
-/// The same where another variable says how many.
+/// The same, with another variable for their number.
 pub(crate) fn seeds_of(variable: &str, runs: u64) -> Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     match number("MAINSTEM_SIM_SEED") {
@@ -34,7 +34,7 @@ pub(crate) fn seeds_of(variable: &str, runs: u64) -> Range<u64> {
     }
 }
 
-/// Runs each seed; a run is on one thread, and there is a thread for each processor.
+/// Runs each seed on one thread, with a thread for each processor.
 pub(crate) fn on_all_processors(seeds: Range<u64>, run: impl Fn(u64) + Sync) {
     let next = AtomicU64::new(seeds.start);
     let work = || {
@@ -72,9 +72,9 @@ fn nothing_acknowledged_is_lost() {
         let verdict = simulate(seed, SimulationOptions::default());
         assert_good(&verdict);
         // A replica that may have lost something votes after 4 s.
-        let doubt_ms = if verdict.write_caching { 4_000 } else { 0 };
+        let vote_hold_ms = if verdict.write_caching { 4_000 } else { 0 };
         let resumed_after_ms = verdict.resumed_after_ms.unwrap_or(u64::MAX);
-        longest_ms = longest_ms.max(resumed_after_ms.saturating_sub(doubt_ms));
+        longest_ms = longest_ms.max(resumed_after_ms.saturating_sub(vote_hold_ms));
         lost += verdict.history.iter().filter(|event| event.operation == Operation::Lost).count();
         acknowledged += verdict.acknowledged;
         deleted += verdict.done.get("records deleted").copied().unwrap_or(0);
@@ -88,7 +88,7 @@ fn nothing_acknowledged_is_lost() {
     assert!(longest_ms <= PAUSE_MAX_MS, "after {longest_ms} ms");
 }
 
-/// The kinds of which named seeds were drawn.
+/// The kinds of faults from which the named seeds were drawn.
 const KINDS_OF_NAMED_SEEDS: FaultKinds = FaultKinds::of(&[
     FaultKind::Kill,
     FaultKind::CleanStop,
@@ -103,7 +103,7 @@ const KINDS_OF_NAMED_SEEDS: FaultKinds = FaultKinds::of(&[
     FaultKind::FullDisk,
 ]);
 
-/// A follower that had no room for entries takes them later, although the leader's heartbeat stood while it had everything.
+/// A follower without free space takes the entries later, although the leader's heartbeat was coalesced while it had everything.
 #[test]
 fn what_a_follower_dropped_is_sent_again() {
     let options = SimulationOptions { faults: KINDS_OF_NAMED_SEEDS, ..SimulationOptions::default() };
@@ -134,7 +134,7 @@ fn equal_seeds_give_equal_histories() {
     assert!(histories.len() > 1, "different seeds give different histories");
 }
 
-/// The checker sees what a broker does wrong, not only what tests of it make up.
+/// The checker finds a real mistake of a broker, in addition to the made-up ones of its own tests.
 #[test]
 fn an_acknowledgement_before_the_commit_is_found() {
     let options = SimulationOptions { acknowledge_early: true, ..SimulationOptions::default() };
@@ -146,7 +146,7 @@ fn an_acknowledgement_before_the_commit_is_found() {
     );
 }
 
-/// A replica gives up more than was to be deleted.
+/// A replica removes more records than a client has deleted.
 #[test]
 fn a_log_start_that_nobody_has_asked_for_is_found() {
     for seed in seeds(4) {
@@ -167,7 +167,7 @@ fn a_log_start_that_nobody_has_asked_for_is_found() {
     }
 }
 
-/// Messages of groups in what goes over a link: those that stand are repeated without any.
+/// Number of messages of groups in bytes of a link. Coalesced heartbeats contain none.
 fn messages_in(parcel: &Parcel) -> usize {
     let Parcel::Bytes(bytes) = parcel else { return 0 };
     let (mut rest, mut messages) = (&bytes[..], 0);
@@ -182,7 +182,7 @@ fn messages_in(parcel: &Parcel) -> usize {
     messages
 }
 
-/// What stands is repeated by the node; the group itself says nothing, and notices all the same that its leader is gone.
+/// The node repeats coalesced heartbeats. The group itself sends nothing, and still notices that its leader is gone.
 #[test]
 fn a_group_at_rest_says_nothing_and_elects_when_its_leader_is_gone() {
     for seed in seeds(8) {
@@ -209,7 +209,7 @@ fn a_group_at_rest_says_nothing_and_elects_when_its_leader_is_gone() {
     }
 }
 
-/// A follower that is gone is out of sync although nothing was appended that it lacks, and in sync when it is back.
+/// A follower that is down is out of sync although it lacks no record, and in sync again when it is back.
 #[test]
 fn a_follower_that_is_gone_is_not_in_sync_in_a_group_at_rest() {
     const LAG_MAX_MS: u64 = 1_500;
@@ -253,7 +253,7 @@ enum DiskFault {
     HangingSync,
 }
 
-/// The longest time without an acknowledgement of a partition since a moment.
+/// Longest time without an acknowledgement in a partition since `since_ms`.
 fn longest_pause_ms(world: &World, partition: usize, since_ms: u64) -> u64 {
     let mut last_ms = since_ms;
     let of_partition = world.acknowledged().filter(|event| event.partition == partition as i32);
@@ -261,22 +261,22 @@ fn longest_pause_ms(world: &World, partition: usize, since_ms: u64) -> u64 {
     at.chain([world.now_ms]).map(|at_ms| at_ms - std::mem::replace(&mut last_ms, at_ms)).max().unwrap_or(0)
 }
 
-/// The longest pause of acknowledgements that one fault may lead to where a majority lives, in ms of virtual time.
+/// Longest pause of acknowledgements after one fault while a majority lives, in ms of virtual time.
 const PAUSE_MAX_MS: u64 = 3_000;
-/// Of so many seeds of the mixtures of a whole cluster, one is tried with each kind of fault alone.
+/// Number of mixture seeds of a whole cluster for each seed that is tried with each kind of fault alone.
 const SEEDS_A_SEED: u64 = 40;
 
-/// One fault, and whom it happens to.
+/// One fault, and the node at which it begins.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OneFault {
     pub(crate) kind: FaultKind,
     pub(crate) nodes: usize,
-    /// The leader's node, or that of a follower.
+    /// True: the leader's node; false: that of a follower.
     is_leader: bool,
 }
 
 impl OneFault {
-    /// Each kind, at the leader and at a follower. Of five nodes a ring and a half are other than of three, and two are no majority.
+    /// Each kind, at the leader and at a follower. Rings and halves differ between three and five nodes, and two of five are no majority.
     pub(crate) fn all() -> Vec<OneFault> {
         let nodes_of = |kind| match kind {
             FaultKind::PowerCutTwo | FaultKind::PartitionHalf | FaultKind::PartitionRing => &[3, 5][..],
@@ -291,7 +291,7 @@ impl OneFault {
         all
     }
 
-    /// Whether no majority lives until nodes come back.
+    /// Returns true if no majority lives until nodes come back.
     fn takes_majority(self) -> bool {
         match self.kind {
             FaultKind::PowerCutAll => true,
@@ -300,7 +300,7 @@ impl OneFault {
         }
     }
 
-    /// Whether others have to lead when it happens to the leader.
+    /// Returns true if another node has to lead when it happens to the leader.
     fn moves_leadership(self) -> bool {
         use FaultKind::*;
         let moves = matches!(
@@ -316,14 +316,14 @@ impl OneFault {
     }
 }
 
-/// Any one fault stays where it is, and acknowledgements go on within three seconds; where a majority is gone, within three of its
-/// return.
+/// Injects each fault alone, without a repair. Acknowledgements resume within three seconds, or within three seconds after the return
+/// of a majority.
 #[test]
 fn acknowledgements_resume_within_three_seconds_of_any_one_fault() {
     check_pauses(SEEDS_A_SEED, &OneFault::all(), pause_of_one_fault);
 }
 
-/// Each fault, with one of so many seeds of the mixtures: `pause` has it happen, and returns the longest pause.
+/// Checks each fault with a part of the mixture seeds. `pause` injects it and returns the longest pause in ms.
 pub(crate) fn check_pauses(
     seeds_a_seed: u64,
     faults: &[OneFault],
@@ -348,7 +348,7 @@ pub(crate) fn check_pauses(
     assert!(too_long.is_empty(), "{too_long:?}");
 }
 
-/// What a fault happens to.
+/// A simulation into which a fault is injected.
 pub(crate) trait Subject {
     fn turn(&mut self);
     fn world(&mut self) -> &mut World;
@@ -371,8 +371,8 @@ fn run_until(subject: &mut impl Subject, at_ms: u64) {
 }
 
 impl OneFault {
-    /// Has it happen, and leaves it in place. Returns the longest pause of any of the first `partitions`; `None`: with `write.caching`
-    /// there is no such fault.
+    /// Injects it without a repair. Returns the longest pause of any of the first `partitions`; `None`: the fault is not allowed with
+    /// `write.caching`.
     pub(crate) fn longest_pause_ms(self, subject: &mut impl Subject, partitions: usize) -> Option<u64> {
         let begun_ms = subject.world().now_ms + 4_000 + subject.world().random.below(1_000);
         run_until(subject, begun_ms);
@@ -413,14 +413,14 @@ fn pause_of_one_fault(seed: u64, fault: OneFault) -> Option<u64> {
     Some(pause_ms)
 }
 
-/// One disk, of the leader or of a follower: producers notice nothing of a follower's, and little of the leader's; the
-/// replica is out of sync meanwhile, and in sync when the disk works again.
+/// Breaks the disk of the leader or of a follower. Producers notice nothing for a follower, and only a short pause for the leader. The
+/// replica is out of sync until the disk works again.
 #[test]
-fn a_group_goes_on_without_the_disk_of_one_replica() {
+fn a_group_serves_without_the_disk_of_one_replica() {
     seeds(12).for_each(|seed| drop(check_without_the_disk_of_one(seed)));
 }
 
-/// Returns by how many the term of the leader rose where a leader's disk failed.
+/// Returns the rise of the leader's term, for each failure of a leader's disk.
 fn check_without_the_disk_of_one(seed: u64) -> Vec<u64> {
     let mut risen = Vec::new();
     for fault in [DiskFault::Full, DiskFault::FailingSync, DiskFault::HangingSync] {
@@ -473,15 +473,15 @@ fn check_without_the_disk_of_one(seed: u64) -> Vec<u64> {
     risen
 }
 
-/// The leader's disk fails, and the first vote of the others elects none of them.
+/// The leader's disk fails, and the first vote of the others elects no leader.
 #[test]
 fn a_vote_without_a_winner_is_held_again_soon() {
     let risen = check_without_the_disk_of_one(88);
     assert!(risen.iter().any(|terms| *terms >= 2), "no vote was split: {risen:?}");
 }
 
-/// Retention may leave nothing but a segment that it has begun itself, and a kill may come before the group's start has followed:
-/// entries are counted from the mark of that segment.
+/// Retention may leave only a segment that it has just rolled, and a kill may come before the group's log start has followed. The
+/// replica then counts its entries from the mark of that segment.
 #[test]
 fn a_replica_starts_behind_what_retention_removed() {
     for seed in seeds(4) {
@@ -507,7 +507,7 @@ fn a_replica_starts_behind_what_retention_removed() {
     }
 }
 
-/// Snapshots take the place of old entries, and what is added up from both is what was acknowledged, whatever fails when.
+/// Snapshots replace old entries. Under all faults, the state applied from snapshots and log equals the acknowledged records.
 #[test]
 fn nothing_acknowledged_is_lost_behind_snapshots() {
     let (mut acknowledged, mut restored, mut faults) = (0, 0, BTreeMap::<_, usize>::new());
@@ -535,10 +535,10 @@ fn equal_seeds_give_equal_histories_with_snapshots() {
     }
 }
 
-/// A follower is away while the others give up what it lacks. It gets a snapshot, and power goes now and then meanwhile: here, at
-/// the leader, everywhere.
+/// A follower is down while the others remove the log that it lacks. It gets a snapshot, with power cuts meanwhile: of itself, of the
+/// leader, or of all.
 #[test]
-fn a_follower_that_was_away_goes_on_behind_a_snapshot() {
+fn a_follower_that_was_away_resumes_behind_a_snapshot() {
     for seed in seeds(24) {
         let case = format!("seed {seed}");
         let mut world =
@@ -555,11 +555,11 @@ fn a_follower_that_was_away_goes_on_behind_a_snapshot() {
         };
         let reached = world.nodes[leader].extent().expect("it runs").1;
         while starts(&world).iter().any(|start| *start <= reached) {
-            assert!(world.now_ms < 60_000, "{case}: nothing is given up: {:?}, {reached}", starts(&world));
+            assert!(world.now_ms < 60_000, "{case}: no log is removed: {:?}, {reached}", starts(&world));
             run(&mut world, 500);
         }
         world.nodes[away].come_back();
-        // Power goes at any step: of an offer, a range, a sync, a restore.
+        // The power cut may come at any step: of an offer, a range, a sync, a restore.
         for _ in 0..seed % 5 {
             let pause_ms = 5 + world.random.below(400);
             run(&mut world, pause_ms);
@@ -583,8 +583,8 @@ fn a_follower_that_was_away_goes_on_behind_a_snapshot() {
     }
 }
 
-/// The leader is gone, and the replica that is to take its place lacks a record: it cannot win, and the one that refuses it its vote
-/// asks for votes at once.
+/// The leader is down, and the replica that should replace it lacks a record. It cannot win, and the replica that refuses its vote
+/// becomes a candidate immediately.
 #[test]
 fn the_replica_that_has_more_asks_for_votes_when_it_refuses_its_own() {
     for seed in seeds(40) {
@@ -595,7 +595,7 @@ fn the_replica_that_has_more_asks_for_votes_when_it_refuses_its_own() {
         // In the order of the voters.
         let (first, other) = if leader == 0 { (1, 2) } else { (0, 3 - leader) };
         let end = |world: &World, node: usize| world.nodes[node].extent().expect("it runs").1;
-        // The other follower gets what the first one does not.
+        // The other follower gets the records that the first one does not.
         world.cut.insert((leader, first));
         let before = end(&world, first);
         while end(&world, other) <= before || end(&world, first) >= end(&world, other) {
@@ -603,7 +603,7 @@ fn the_replica_that_has_more_asks_for_votes_when_it_refuses_its_own() {
             world.turn();
         }
         let term = world.nodes[leader].leads(0).expect("it leads");
-        // Both are refused when they dial it, and the first one in the order of the voters is to take its place.
+        // Both get refused connections to the leader, and the first of them in the order of the voters should replace it.
         world.cut.clear();
         world.take_down(leader, Stop::Kill, u64::MAX);
         let gone_ms = world.now_ms;
@@ -617,7 +617,7 @@ fn the_replica_that_has_more_asks_for_votes_when_it_refuses_its_own() {
     }
 }
 
-/// Both followers ask for votes at the same time, and each has its own: one of them asks again before its time is over.
+/// Both followers become candidates at the same time and vote for themselves. One of them asks again before its timeout.
 #[test]
 fn a_vote_that_is_split_is_held_again_soon() {
     let mut splits = 0;
@@ -627,7 +627,7 @@ fn a_vote_that_is_split_is_held_again_soon() {
         (0..4_000 / TURN_MS).for_each(|_| world.turn());
         let leader = world.leader(0).expect("a leader");
         let term = world.nodes[leader].leads(0).expect("it leads");
-        // They have lost each other at that moment, so that each takes itself for the only one that is left.
+        // They have lost each other at that moment, so that each believes to be the only one left.
         let (one, other) = ((leader + 1) % 3, (leader + 2) % 3);
         world.lose(one, other);
         world.lose(other, one);

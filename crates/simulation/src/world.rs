@@ -1,8 +1,8 @@
-//! Nodes with replicas of some partitions on one thread: virtual clock, network and disks, producers and consumers, faults.
+//! A world: nodes with replicas of partitions on one thread, with virtual clock, network and disks, producers, consumers and faults.
 //!
-//! Everything random comes from a seed, so that equal seeds give equal histories. A run has faults for most of its
-//! time; then all nodes come back, and the groups have to acknowledge again and all replicas to agree. The verdict is that
-//! of [`mainstem_replication::history::check`].
+//! All randomness comes from a seed, so that equal seeds give equal histories. A run has faults for most of its time. Then all nodes
+//! come back: the groups have to acknowledge records again, and all replicas have to become equal. The verdict is that of
+//! [`mainstem_replication::history::check`].
 
 use crate::applier::{Asked, Range};
 use crate::clients::{At, Consumer, Producer};
@@ -21,29 +21,29 @@ use std::sync::Arc;
 
 /// Virtual time between two turns of the world.
 pub(crate) const TURN_MS: u64 = 5;
-/// What goes between nodes takes up to so long where nothing is wrong.
+/// Longest delay of a message without faults, in ms.
 pub(crate) const QUIET_DELAY_MS: u64 = 5;
-/// So does a sync.
+/// Longest duration of a sync without faults, in ms.
 pub(crate) const QUIET_SYNC_MS: u64 = 10;
-/// Why a follower ends a link whose batches are not those that were announced.
+/// Error of a follower that ends a link because its batches differ from the announced ones.
 const BATCHES: &str = "the batches of an append are not those of its entries";
-/// Percent of the turns of threads behind which all others have to wait until the next turn of the world.
+/// Percent of the thread turns after which all other threads wait until the next turn of the world.
 const LATE_PERCENT: u64 = 1;
-/// After the faults, so long at most until all replicas agree.
+/// Virtual time after the faults until all replicas agree, at most, in ms.
 const SETTLE_MS: u64 = 20_000;
 
-/// How a run with one partition goes.
+/// Options of a run with one partition.
 #[derive(Debug, Clone, Copy)]
 pub struct SimulationOptions {
     /// Nodes, each with a replica.
     pub nodes: usize,
     /// Virtual time with faults, in ms.
     pub time_ms: u64,
-    /// The kinds of faults that there may be.
+    /// Kinds of faults that may happen.
     pub faults: FaultKinds,
-    /// Acknowledges what is appended before it is committed: a run that has to be found bad.
+    /// Acknowledges appends before they are committed: a mistake that the checker has to find.
     pub acknowledge_early: bool,
-    /// Whether nodes write snapshots of what they have applied and give up the log before them, as those of metadata do.
+    /// True if nodes write snapshots of their applied state and remove the log before them, as is done for metadata.
     pub snapshots: bool,
 }
 
@@ -59,49 +59,48 @@ impl Default for SimulationOptions {
     }
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// The seed.
     pub seed: u64,
     /// All events.
     pub history: Vec<Event>,
-    /// What durable logs cannot have done.
+    /// Events that contradict a durable log.
     pub violations: Vec<Violation>,
     /// Acknowledged appends.
     pub acknowledged: usize,
     /// Faults by name, and how often each happened.
     pub faults: BTreeMap<&'static str, usize>,
-    /// What clients and coordinators did, by name, and how often; in a run with one partition, deletions alone.
+    /// Number of actions of clients and coordinators, by their names; in a run with one partition only deletions.
     pub done: BTreeMap<&'static str, usize>,
-    /// From the end of the faults until everybody was served again, in ms of virtual time; `None`: somebody was not.
+    /// Time from the end of the faults until all clients were served again, in ms of virtual time; `None`: some client was not.
     pub resumed_after_ms: Option<u64>,
-    /// Whether all replicas of each partition had the same log in the end.
+    /// True if all replicas of each partition had the same log in the end.
     pub agreed: bool,
-    /// Snapshots of the leader that took the place of a replica's log.
+    /// Number of the leader's snapshots that replaced a replica's log.
     pub restored: usize,
-    /// Whether writes count as persisted (`write.caching`): after a power cut of all, elections wait until replicas vote that may
-    /// have lost something.
+    /// True with `write.caching`: after a power cut of all nodes, elections wait for the end of the vote hold.
     pub write_caching: bool,
 }
 
 impl Verdict {
-    /// Whether the run went as it should.
+    /// Returns true if there were no violations, and all clients and replicas recovered.
     pub fn is_good(&self) -> bool {
         self.violations.is_empty() && self.agreed && self.resumed_after_ms.is_some()
     }
 }
 
-/// Something on its way.
+/// A parcel on its way.
 pub(crate) struct Packet {
     pub(crate) from: usize,
     to: usize,
-    /// The terms in which its sender led when it was sent, by partition.
+    /// Terms in which its sender led when it was sent, by partition.
     led: Vec<Option<u64>>,
     pub(crate) parcel: Parcel,
 }
 
-/// What goes between nodes.
+/// A message between nodes.
 pub(crate) enum Parcel {
     /// Bytes of a link.
     Bytes(Vec<u8>),
@@ -111,25 +110,25 @@ pub(crate) enum Parcel {
     Range(Range),
 }
 
-/// All that there is.
+/// Nodes, network, clients and history of a run.
 pub(crate) struct World {
     pub(crate) now_ms: u64,
     pub(crate) random: Random,
     pub(crate) nodes: Vec<Node>,
-    /// Whether nodes write snapshots.
+    /// True if nodes write snapshots.
     has_snapshots: bool,
-    /// How many partitions there are; producers and consumers have the first ones.
+    /// Number of partitions. Producers and consumers use the first ones.
     partitions: usize,
     data_partitions: usize,
-    /// By the time of arrival, and a number that keeps the order.
+    /// Packets by arrival time, and a number that keeps their order.
     pub(crate) packets: BTreeMap<(u64, u64), Packet>,
     sent: u64,
     links: Links,
-    /// The terms in which nodes led when all that they had said was sent, by partition.
+    /// Terms in which nodes led when they last sent their messages, by node and partition.
     last_led: Vec<Vec<Option<u64>>>,
-    /// When the last message of each pair arrives: a link keeps the order.
+    /// Arrival time of the last message of each pair, since a link keeps the order.
     last_arrival: BTreeMap<(usize, usize), u64>,
-    /// Pairs between which nothing arrives, one way.
+    /// Pairs of nodes; messages from the first to the second are dropped.
     pub(crate) cut: BTreeSet<(usize, usize)>,
     pub(crate) delay_max_ms: u64,
     pub(crate) sync_max_ms: u64,
@@ -145,16 +144,16 @@ pub(crate) struct World {
     restored: usize,
     /// Clients that delete records, if there are any.
     pub(crate) deletions: Option<Deletions>,
-    /// What no node knows to be committed any more, of a world with one partition.
+    /// Records whose commit no node knows any more, in a world with one partition.
     pub(crate) forgotten: Forgotten,
-    /// The threads of nodes that have their metadata.
+    /// Schedule of the threads of whole nodes.
     schedule: Option<Schedule>,
 }
 
 /// Runs one seed with one partition.
 pub fn simulate(seed: u64, options: SimulationOptions) -> Verdict {
     let mut world = World::new(seed, options);
-    // Snapshots are in the place of what is deleted otherwise.
+    // In runs with snapshots, only snapshots move the log start.
     if has_deletions(seed) && !options.snapshots && !options.acknowledge_early {
         world.begin_deletions(seed, options.time_ms);
     }
@@ -189,7 +188,7 @@ pub(crate) fn run(mut world: World, seed: u64, options: SimulationOptions) -> Ve
     world.finish(seed, resumed_after_ms)
 }
 
-/// The only partition of a run with one.
+/// The partition of a run with one partition.
 fn one_partition() -> Vec<PartitionIdentity> {
     vec![PartitionIdentity { topic: "t".into(), topic_id: [7; 16], partition: 0 }]
 }
@@ -199,7 +198,7 @@ impl World {
         World::with_partitions(seed, options, one_partition(), 1)
     }
 
-    /// A world with these partitions, of which clients write to the first ones.
+    /// Creates a world with these partitions. Clients write to the first ones.
     pub(crate) fn with_partitions(
         seed: u64,
         options: SimulationOptions,
@@ -209,7 +208,7 @@ impl World {
         World::with_schedule(seed, options, (partitions, data_partitions), None)
     }
 
-    /// The same with nodes that have their metadata, where there is a schedule for their threads.
+    /// The same with whole nodes, if there is a schedule for their threads.
     pub(crate) fn with_schedule(
         seed: u64,
         options: SimulationOptions,
@@ -217,7 +216,7 @@ impl World {
         schedule: Option<Schedule>,
     ) -> World {
         let mut random = Random::new(seed);
-        // Without a sync nothing survives a power cut: only then it is left out.
+        // Rare, and never with whole nodes: records without a sync do not survive a power cut.
         let write_caching = random.chance(15) && schedule.is_none();
         let ids: Vec<_> = (0..options.nodes).map(|node| ReplicaId::new(node as i32 + 1, 1)).collect();
         let (has_snapshots, count) = (options.snapshots, partitions.len());
@@ -320,7 +319,7 @@ impl World {
         match parcel {
             Parcel::Bytes(bytes) => {
                 if let Err(error) = self.links.read((from, to), &bytes) {
-                    // What a leader had to cut since it said so is not in its log any more. The link ends.
+                    // The leader has truncated the announced batches since. The link ends.
                     let leads_on = led == self.led(from);
                     assert!(error.to_string().contains(BATCHES) && !leads_on, "from {from} to {to}: {error}");
                     self.lose(from, to);
@@ -342,7 +341,7 @@ impl World {
         self.settle(to);
     }
 
-    /// Lets the threads of nodes have turns that have something to do: nearly all of them.
+    /// Runs nearly all threads that are ready.
     fn run_threads(&mut self) {
         let Some(schedule) = self.schedule.clone() else { return };
         self.nodes.iter().for_each(|node| node.set_jobs_inline(true));
@@ -356,12 +355,12 @@ impl World {
         }
     }
 
-    /// The terms in which a node leads, by partition.
+    /// Terms in which a node leads, by partition.
     fn led(&self, node: usize) -> Vec<Option<u64>> {
         (0..self.partitions).map(|partition| self.nodes[node].leads(partition)).collect()
     }
 
-    /// Something was lost, and with it its link: what is on it goes, and the sender hears of it.
+    /// Ends the link of a lost packet: drops the other packets on it, and notifies the sender.
     pub(crate) fn lose(&mut self, from: usize, to: usize) {
         let is_of_link = |packet: &Packet| match packet.parcel {
             Parcel::Answers(_) => (packet.to, packet.from) == (from, to),
@@ -371,7 +370,7 @@ impl World {
         self.links.end((from, to), self.now_ms);
     }
 
-    /// Nodes dial those to which they have no link.
+    /// Lets nodes dial the nodes to which they have no link.
     fn dial(&mut self) {
         for from in 0..self.nodes.len() {
             for to in 0..self.nodes.len() {
@@ -384,7 +383,7 @@ impl World {
         }
     }
 
-    /// Has a node do what follows from all that has happened to it.
+    /// Has a node do the work that follows from its inputs.
     fn settle(&mut self, number: usize) {
         self.nodes[number].settle(self.sync_max_ms, &mut self.random);
         self.restored += self.nodes[number].take_restored();
@@ -397,7 +396,7 @@ impl World {
             match self.links.write((number, to)) {
                 Ok(bytes) if bytes.is_empty() => {}
                 Ok(bytes) => self.post(number, to, Parcel::Bytes(bytes)),
-                // Batches that were to be sent are not in the log any more: it leads no more. Or it stops, or its disk has failed.
+                // The batches to send are not in the log any more: the node has lost its leadership, stops, or its disk has failed.
                 Err(error) => {
                     let node = &self.nodes[number];
                     let ends = led != self.last_led[number] || node.is_stopping() || node.has_failed();
@@ -423,7 +422,7 @@ impl World {
         self.packets.insert(at, Packet { from, to, led, parcel });
     }
 
-    /// What nodes make of their logs.
+    /// Use that nodes make of their logs.
     pub(crate) fn adds_up(&self) -> Added {
         match (self.has_snapshots, self.partitions > self.data_partitions) {
             (true, _) => Added::InSnapshots,
@@ -432,7 +431,7 @@ impl World {
         }
     }
 
-    /// How many partitions clients write to.
+    /// Number of partitions to which clients write.
     pub(crate) fn data_partitions(&self) -> usize {
         self.data_partitions
     }
@@ -441,7 +440,7 @@ impl World {
         *self.faults.entry(name).or_default() += 1;
     }
 
-    /// Networks, disks and clocks work again, and leadership moves.
+    /// Repairs networks, disks and clocks, and moves leadership.
     pub(crate) fn repair_and_move(&mut self, node: usize) {
         self.count_fault("repair");
         self.repair();
@@ -469,7 +468,7 @@ impl World {
         self.links.take_down(node, stop == Stop::PowerCut, self.now_ms);
     }
 
-    /// A node whose sync has failed is gone, as a broker that has lost its log directory, until it is started again.
+    /// Takes down the nodes whose sync has failed, until they are started again, as a broker ends that has lost its only log directory.
     fn end_failed(&mut self) {
         for node in 0..self.nodes.len() {
             if self.nodes[node].has_failed() {
@@ -479,21 +478,21 @@ impl World {
         }
     }
 
-    /// Networks, disks and clocks work.
+    /// Repairs networks, disks and clocks.
     fn repair(&mut self) {
         self.cut.clear();
         (self.delay_max_ms, self.sync_max_ms) = (QUIET_DELAY_MS, QUIET_SYNC_MS);
         self.nodes.iter_mut().for_each(Node::repair);
     }
 
-    /// All faults end.
+    /// Ends all faults.
     pub(crate) fn heal(&mut self) {
         self.end_failed();
         self.repair();
         self.nodes.iter_mut().for_each(Node::come_back);
     }
 
-    /// Has nodes stop in order and start again whose disk was full when they opened a partition: it is offline until then.
+    /// Restarts nodes in order that could not open a partition because their disk was full: it is offline until the next start.
     pub(crate) fn restart_with_offline_partitions(&mut self) {
         for node in 0..self.nodes.len() {
             if self.nodes[node].has_offline_partitions() {
@@ -521,14 +520,14 @@ impl World {
         self.acknowledged_since(0)
     }
 
-    /// The same from an event on.
+    /// The same, since the event of a rank.
     pub(crate) fn acknowledged_since(&self, rank: usize) -> impl Iterator<Item = &Event> {
         let is_acknowledged =
             |event: &&Event| event.operation == Operation::Append && event.outcome == Outcome::Ok;
         self.history[rank..].iter().filter(is_acknowledged)
     }
 
-    /// All records of a replica; what its log has not any more because it was deleted is what others have, unless clients delete records.
+    /// All records of a replica. Records before its log start are taken from other replicas, unless clients delete records.
     fn records_of(&self, node: &Node, partition: usize) -> Vec<(i64, u64)> {
         let records = node.records(partition, 0, true);
         if self.deletions.is_some() {
@@ -579,24 +578,24 @@ impl World {
     }
 }
 
-/// What nodes make of their logs.
+/// Use that nodes make of their logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Added {
-    /// Consumers read them.
+    /// Only consumers read them.
     Nothing,
-    /// Coordinators have groups and transactions in them.
+    /// Coordinators keep groups and transactions in them.
     ByCoordinators,
-    /// Snapshots take the place of their beginnings.
+    /// Snapshots replace their beginnings.
     InSnapshots,
 }
 
-/// How a node goes down.
+/// Kind of a node's stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// The process dies.
     Kill,
-    /// The machine does, with what was not synced.
+    /// The machine loses its power, with all unsynced writes.
     PowerCut,
-    /// In order.
+    /// The node stops in order.
     Clean,
 }

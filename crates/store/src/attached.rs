@@ -1,6 +1,6 @@
 //! A partition whose records are in an embedded queue: local processes append to it and read it beside the broker.
 //!
-//! It stands in place of a log. Its ends move by themselves, so none is kept here: fetches that wait are woken by the
+//! It replaces a log. Its ends move by themselves, so none is kept here: fetches that wait are woken by the
 //! [watcher](watcher::Watcher), which sleeps until any process has appended. An append only tries the writer lock; where a local
 //! writer has it, it goes to the queue's own [thread](appends). What other processes wrote is [checked](checked) before a client
 //! gets it. Producers' sequence numbers are known to the broker alone, and are found again in the queue at the next start.
@@ -42,7 +42,7 @@ use mainstem_runtime::clock::Clock;
 use mainstem_runtime::supervised;
 
 /// After so long an append that waits for a local writer looks whether it still has to.
-const LOCK_PATIENCE: Duration = Duration::from_millis(100);
+const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Bytes at the end of the queue that are checked by the thread of the connection; more by a helper.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
@@ -53,7 +53,7 @@ const PLACES_MAX: usize = 64;
 /// Bytes that another segment makes readable, for who waits for some: more than any fetch asks for.
 const SEGMENT_READABLE_BYTES: usize = 1 << 40;
 
-/// How often the lock is tried where no append waits for it.
+/// Attempts to take the lock while no append waits for it.
 const TRIES: usize = 64;
 /// The time that a sync waits for which there were no descriptors or no memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
@@ -131,14 +131,14 @@ pub struct Attached {
     own: Weak<Attached>,
 }
 
-/// What appends.
+/// The appender, and the state of its producers.
 struct Writing {
     /// None while another process appends exclusively, or the lock could not be had at the start: the queue's thread appends then.
     appender: Option<Appender>,
     producers: ProducerLedger,
 }
 
-/// Who waits.
+/// Waiting fetches and waits for durability.
 #[derive(Default)]
 struct Waits {
     fetches: Vec<Arc<FetchWaiter>>,
@@ -148,7 +148,7 @@ struct Waits {
     seen: (i64, u64),
 }
 
-/// The open segment, and where reads may go on.
+/// The open segment, and positions at which reads may begin.
 #[derive(Default)]
 struct Tail {
     base: i64,
@@ -157,7 +157,7 @@ struct Tail {
     places: VecDeque<(i64, u64)>,
 }
 
-/// What the thread that syncs is asked for.
+/// Requests to the thread that syncs.
 #[derive(Default)]
 struct Syncs {
     state: Mutex<SyncState>,
@@ -167,7 +167,7 @@ struct Syncs {
 #[derive(Default)]
 struct SyncState {
     wanted: bool,
-    /// Who waits for the words of the control file.
+    /// Waits for a sync of the control file's values.
     control: Vec<Durable>,
     stopped: bool,
     thread: Option<Thread>,
@@ -191,7 +191,7 @@ impl Attached {
     pub fn open(topic: &str, directory: &Path, options: AttachOptions) -> Result<Arc<Attached>, AttachError> {
         let AttachOptions { budget, producer_expiration_ms, clock } = options;
         let failed = |source| AttachError { topic: topic.to_owned(), source };
-        let queue = Options::new().lock_timeout(Some(LOCK_PATIENCE)).open(directory).map_err(failed)?;
+        let queue = Options::new().lock_timeout(Some(LOCK_TIMEOUT)).open(directory).map_err(failed)?;
         let serving = queue.serve().map_err(failed)?;
         let topic_id = Uuid(serving.topic_id().map_err(failed)?);
         let appender = match queue.appender() {
@@ -222,7 +222,7 @@ impl Attached {
         Ok(attached)
     }
 
-    /// What the metadata says of the topic.
+    /// Metadata of the topic.
     pub fn metadata(&self) -> AttachedTopic {
         let rules = self.serving.queue().rules();
         let limit = |value: Option<u64>| {
@@ -306,7 +306,7 @@ impl Attached {
         }
     }
 
-    /// Where it begins and ends now. What is published may be read: there is one replica.
+    /// Log start and ends now. Published records are readable, since there is one replica.
     ///
     /// # Errors
     /// As [`Attached::check_served`].
@@ -536,7 +536,7 @@ impl Attached {
         Ok(ReadPlan::Later(PendingRead::elsewhere(move || own.read_anywhere(&wanted))))
     }
 
-    /// What was just appended is in memory: it is checked at once. `None`: the offset is elsewhere, or something is wrong.
+    /// Reads recently appended records from the page cache and checks them inline. `None`: the offset is elsewhere, or there was an error.
     fn read_tail(&self, wanted: &Wanted) -> Option<ReadPlan> {
         let mut tail = self.tail.lock();
         let (base, end) = self.serving.published();
@@ -731,7 +731,7 @@ impl Attached {
             drop(state);
             match wanted.then(|| self.queue().sync()) {
                 None | Some(Ok(_)) => {}
-                // The disk was not asked, and nothing is lost: who waits goes on waiting.
+                // The disk was not asked, and nothing is lost: the waits stay.
                 Some(Err(error)) if error.is_shortage() && !stopped => self.wait_out(&error),
                 Some(Err(error)) => {
                     tracing::error!(topic = %self.topic, "the queue could not be synced: {error}");

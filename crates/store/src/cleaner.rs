@@ -27,7 +27,7 @@ use mainstem_runtime::supervised::{self, Role};
 const BACKOFF_MIN: Duration = Duration::from_millis(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What the cleaners share, and what is counted of them.
+/// Shared state of the cleaners, and their figures.
 #[derive(Default)]
 pub struct Cleaning {
     state: Mutex<State>,
@@ -74,7 +74,7 @@ pub struct CleanerFigures {
     pub uncleanable: Vec<Uncleanable>,
 }
 
-/// What cannot be compacted in a log directory.
+/// Partitions of a log directory that cannot be compacted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uncleanable {
     /// The path of the directory.
@@ -214,7 +214,7 @@ impl Cleaning {
         Some((log, Task { first_dirty, first_uncleanable, wall_ms, mono_ms }))
     }
 
-    /// What a compaction of a log would do, if it has anything that may be compacted.
+    /// A log as a candidate for compaction; `None` if nothing of it may be compacted.
     fn candidate(&self, partition: Arc<Partition>, wall_ms: i64) -> Option<Candidate<Arc<Partition>>> {
         if partition.is_replicated() {
             // Its group counts batches, which all have to stay where they are until snapshots are built.
@@ -266,7 +266,7 @@ impl Cleaning {
         }
     }
 
-    /// So many bytes were read or written: waits when there were too many, and breaks off when the broker stops.
+    /// Counts bytes that were read or written. Waits if they exceed the rate, and breaks off when the broker stops.
     fn spend(&self, clock: &Clock, bytes: u64, bytes_per_second: f64) -> ControlFlow<()> {
         let mut state = self.state.lock();
         let wait = state.throttle.spend(bytes, bytes_per_second, clock.instant());

@@ -1,8 +1,7 @@
-//! What becomes of the broker when a log directory fails: its partitions are offline, the others are served. Without the
-//! metadata log, or without any directory, it has to stop. Directories that are cordoned are noted here, too.
+//! Handling of failed log directories. Their partitions are offline, and the others are served. Without the metadata log, or without
+//! any directory, the broker has to stop. This also notes cordoned directories.
 //!
-//! A directory notices that it fails wherever it is used, also under a partition's lock; what follows is done on a thread
-//! of its own.
+//! A directory may fail wherever it is used, even under a partition's lock. Its own thread does the rest.
 
 use mainstem_runtime::sync::Thread;
 use std::io;
@@ -15,28 +14,28 @@ use crate::partition::{NoLog, Partition};
 use crate::store::Store;
 use mainstem_runtime::supervised::{self, Role};
 
-/// Called with why the broker cannot go on.
+/// Callback with the reason why the broker has to stop.
 pub type OnFatal = Box<dyn FnOnce(String) + Send>;
 
-/// Why the broker cannot go on, for the program that runs it.
+/// Reason why the broker has to stop, for the program that runs it.
 #[derive(Default)]
 pub struct Fatal(Mutex<FatalState>);
 
 #[derive(Default)]
 struct FatalState {
     reason: Option<String>,
-    told: Option<OnFatal>,
+    callback: Option<OnFatal>,
 }
 
 impl Fatal {
-    /// Notifies the receiver, at once if there is a reason already.
-    pub fn on_fatal(&self, told: OnFatal) {
+    /// Sets the callback. Calls it now if there is a reason already.
+    pub fn on_fatal(&self, callback: OnFatal) {
         let mut state = self.0.lock();
         match state.reason.clone() {
-            None => state.told = Some(told),
+            None => state.callback = Some(callback),
             Some(reason) => {
                 drop(state);
-                told(reason);
+                callback(reason);
             }
         }
     }
@@ -45,10 +44,10 @@ impl Fatal {
         tracing::error!("the broker cannot go on: {reason}");
         let mut state = self.0.lock();
         state.reason = Some(reason.clone());
-        let told = state.told.take();
+        let callback = state.callback.take();
         drop(state);
-        if let Some(told) = told {
-            told(reason);
+        if let Some(callback) = callback {
+            callback(reason);
         }
     }
 }

@@ -115,7 +115,7 @@ fn advice(error: &LogError) -> &'static str {
         _ if error.fault() == Some(StorageFault::NoHandles) => {
             "raise the limit of open files (ulimit -n) above seven times the number of partitions"
         }
-        _ if error.fault() == Some(StorageFault::NoSpace) => "make room on its disk",
+        _ if error.fault() == Some(StorageFault::NoSpace) => "free space on its disk",
         LogError::Missing { .. } => {
             "put the files back from a backup, or accept the loss (mainstem log accept-loss and the directory)"
         }

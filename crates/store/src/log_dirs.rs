@@ -82,9 +82,9 @@ pub enum LogDirsError {
         named.display(), found.display()
     )]
     MetadataElsewhere {
-        /// What is configured.
+        /// The configured directory.
         named: PathBuf,
-        /// Where it is.
+        /// The directory in which it was found.
         found: PathBuf,
     },
     /// It cannot be known which metadata counts.
@@ -144,7 +144,7 @@ pub struct LogDirs {
 }
 
 impl LogDirs {
-    /// Where the metadata log is or will be, and the cluster's id if a directory has one; nothing is opened yet.
+    /// Directory of the metadata log, existing or not, and the cluster's id if a directory has one. Opens nothing.
     ///
     /// # Errors
     /// See [`LogDirsError`].
@@ -179,7 +179,7 @@ impl LogDirs {
         let cache =
             DescriptorCache::new(storage.clone(), descriptor_budget(descriptors, descriptors / 4 * 3));
         let mut identity = NodeIdentity { cluster_id: None, node_id: config.node_id };
-        // A directory that is new belongs to the cluster of the others, wherever it stands in the list.
+        // A new directory belongs to the cluster of the others, at any position in the list.
         identity.cluster_id = paths.iter().chain([&metadata]).find_map(|path| cluster_id(&*storage, path));
         if let Some(expected) = &options.expect_cluster
             && identity.cluster_id.as_ref() != Some(expected)
@@ -251,13 +251,13 @@ impl LogDirs {
         }
     }
 
-    /// How many partitions a start can open under the limit of descriptors.
+    /// Number of partitions that a start can open under the limit of descriptors.
     pub fn partitions_max(&self) -> usize {
         partitions_within(self.descriptors)
     }
 
-    /// How many of so many partitions may wait for their first sync, or for their last, at the same time: all of them, or
-    /// as many as the limit of descriptors allows.
+    /// Number of these partitions that may wait for their first or last sync at the same time: all, or as many as the limit of descriptors
+    /// allows.
     pub fn synced_together(&self, partitions: usize) -> usize {
         match partitions <= unsynced_within(self.descriptors) {
             true => partitions,
@@ -265,7 +265,7 @@ impl LogDirs {
         }
     }
 
-    /// Whether the cluster began with this start.
+    /// Returns true if the cluster was created by this start.
     pub fn is_new_cluster(&self) -> bool {
         self.is_new_cluster
     }
@@ -296,7 +296,7 @@ impl LogDirs {
         self.data.iter().filter(|dir| dir.failure().is_none())
     }
 
-    /// Whether one is closed to new partitions (`cordoned.log.dirs`).
+    /// Returns true if a directory takes no new partitions (`cordoned.log.dirs`).
     pub fn is_cordoned(&self, config: &BrokerConfig, dir: &LogDir) -> bool {
         self.names.iter().any(|(name, path)| path == dir.path() && config.is_cordoned(name))
     }
@@ -372,8 +372,7 @@ fn metadata_dir(
     }
 }
 
-/// Whether the metadata log is in a directory, as far as that can be seen: what is wrong with it is reported when it is
-/// opened.
+/// Returns true if the metadata log is in a directory. An error counts as false here, and is reported when the directory is opened.
 fn has_metadata(storage: &dyn Storage, path: &Path) -> bool {
     let log = TopicPartition::new(names::CLUSTER_METADATA, 0);
     storage.exists(&path.join(log.to_string())).unwrap_or(false)

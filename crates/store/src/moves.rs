@@ -1,8 +1,8 @@
 //! Partitions on their way from one log directory to another (AlterReplicaLogDirs, KIP-113).
 //!
-//! One thread moves them, one at a time, in the order in which they were asked for. A copy grows in the other directory
-//! while the partition is served; when little is left it takes the partition's place, for which appends wait for no sync,
-//! but those who wait for durability do. The copy's directory is there from the request on, so that a restart knows of the move and begins it anew.
+//! One thread moves them, one at a time, in the order of the requests. A copy grows in the other directory while the partition is
+//! served. When little is left to copy, it replaces the original. Appends do not wait for the syncs of that; waits for durability do.
+//! The copy's directory exists from the request on, so that a restart finds the move and starts it again.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -64,7 +64,7 @@ pub struct Move {
 pub struct Progress {
     /// The partition that is moved.
     pub partition: Arc<Partition>,
-    /// Where it grows.
+    /// The log directory in which it grows.
     pub to: Arc<LogDir>,
     /// Bytes copied.
     pub size: u64,
@@ -77,7 +77,7 @@ pub struct Progress {
 enum Failed {
     #[error("another directory was asked for")]
     Cancelled,
-    #[error("the broker stops; the next start begins anew")]
+    #[error("the broker stops; the next start copies from the beginning")]
     Stopped,
     #[error("the partition is gone or offline")]
     NoLog,
@@ -88,8 +88,8 @@ enum Failed {
 }
 
 impl Moves {
-    /// Asks for a partition to be moved. Nothing happens if it is there, or on its way there; a move to another directory
-    /// is given up.
+    /// Requests the move of a partition. Does nothing if it is in that directory, or on its way there. Cancels a move to another
+    /// directory.
     ///
     /// # Errors
     /// `KAFKA_STORAGE_ERROR` when the copy cannot be created.
@@ -149,7 +149,7 @@ impl Moves {
         }
     }
 
-    /// Ends the thread. What is on its way begins anew with the next start.
+    /// Ends the thread. The next start begins unfinished moves again.
     pub fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();
@@ -285,7 +285,7 @@ impl Move {
         Ok(self.partition.take_over(copy, &store.clock, &pause)?)
     }
 
-    /// Copies until all that is there at some moment is copied; how many bytes that were.
+    /// Copies until the copy has caught up with the original once. Returns the number of copied bytes.
     fn catch_up(&self, moves: &Moves, store: &Store, copy: &mut FutureLog) -> Result<u64, Failed> {
         let (mut copied, mut unsynced) = (0, 0);
         loop {
@@ -340,7 +340,7 @@ impl Move {
     }
 }
 
-/// How long so many bytes take at this rate.
+/// Time for these bytes at this rate.
 fn time_for(bytes: u64, bytes_per_second: u64) -> Duration {
     let micros = u128::from(bytes) * 1_000_000 / u128::from(bytes_per_second.max(1));
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))

@@ -19,19 +19,18 @@ use crate::settings::TopicSettings;
 use crate::store::Store;
 use crate::topics::Topic;
 
-/// What becomes of a partition that cannot be opened.
+/// Handling of a partition that cannot be opened.
 #[derive(Clone, Copy)]
 pub enum Unopened<'a> {
-    /// It is offline until the broker is started again: an operator has to repair it. So are these from the outset. Where it
-    /// is descriptors that are missing its topic is refused: no connection could be served either.
+    /// It is offline until the next start: an operator has to repair it. These partitions are offline without an attempt. If descriptors
+    /// are missing, its topic is refused instead, since no connection could be served either.
     Offline(&'a HashSet<PartitionKey>),
-    /// Its topic is not served, or stays as it was: it is new, and what it needs may be there later.
+    /// Its topic is new and not served, or stays as it was: a later attempt may succeed.
     Refused,
 }
 
 impl Unopened<'_> {
-    /// Whether the topic is refused. A directory that failed when something was assigned to it will not work later: what
-    /// is in it is as offline as the rest.
+    /// Returns true if the topic is refused. A failed directory does not work later either: a partition that is assigned to it is offline.
     fn refuses(self, error: &StoreError) -> bool {
         match self {
             Unopened::Refused => !matches!(error, StoreError::DirectoryOffline { .. }),

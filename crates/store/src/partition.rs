@@ -53,13 +53,13 @@ pub struct Partition {
     pub index: i32,
     settings: RwLock<Arc<TopicSettings>>,
     state: Mutex<State>,
-    /// Whether `state` has no log that can be used, so that no lock is needed to know.
+    /// True if `state` has no usable log. Readable without the lock.
     offline: AtomicBool,
-    /// There was a panic while the state was locked, and nobody has dealt with it.
+    /// There was a panic while the state was locked, which is not handled yet.
     poisoned: AtomicBool,
     /// None for a partition that was offline from the start.
     flush: RwLock<Option<Arc<Flush>>>,
-    /// What went through it.
+    /// Counts of its produced and fetched bytes.
     pub traffic: Traffic,
     /// None where it has one replica, this one.
     replication: Option<Replication>,
@@ -68,15 +68,15 @@ pub struct Partition {
     own: Weak<Partition>,
 }
 
-/// What keeps the records beside, or in place of, a log of this broker alone.
-struct Keeper {
+/// The replication of a log, or the queue that replaces it; both `None` for a log of this broker alone.
+struct Backing {
     replication: Option<ReplicationParts>,
     attached: Option<Arc<Attached>>,
 }
 
 struct State {
     log: Result<Stored, NoLog>,
-    /// How often it went into another log directory.
+    /// Number of its moves to another log directory.
     moves: u32,
     /// Set while a copy takes over.
     held: Option<Held>,
@@ -151,8 +151,8 @@ impl Partition {
     /// A partition whose records are in an attached queue.
     pub fn attached(settings: Arc<TopicSettings>, attached: Arc<Attached>) -> Arc<Self> {
         let (topic, epoch) = (attached.topic().clone(), attached.leader_epoch());
-        let keeper = Keeper { replication: None, attached: Some(attached) };
-        Self::of((topic, 0), settings, Err(NoLog::Attached), epoch, keeper)
+        let backing = Backing { replication: None, attached: Some(attached) };
+        Self::of((topic, 0), settings, Err(NoLog::Attached), epoch, backing)
     }
 
     fn with_log_or_not(
@@ -163,7 +163,7 @@ impl Partition {
         leader_epoch: LeaderEpoch,
         replication: Option<ReplicationParts>,
     ) -> Arc<Self> {
-        Self::of((topic, index), settings, log, leader_epoch, Keeper { replication, attached: None })
+        Self::of((topic, index), settings, log, leader_epoch, Backing { replication, attached: None })
     }
 
     fn of(
@@ -171,7 +171,7 @@ impl Partition {
         settings: Arc<TopicSettings>,
         log: Result<(Arc<LogDir>, Stored), NoLog>,
         leader_epoch: LeaderEpoch,
-        Keeper { replication, attached }: Keeper,
+        Backing { replication, attached }: Backing,
     ) -> Arc<Self> {
         let (dir, log) = match log {
             Ok((dir, log)) => (Some(dir), Ok(log)),
@@ -205,17 +205,17 @@ impl Partition {
         self.attached.as_ref()
     }
 
-    /// Whether it is served from this partition directory.
+    /// Returns true if it is served from this partition directory.
     pub fn is_at(&self, path: &Path) -> bool {
         self.lock().log.as_ref().is_ok_and(|log| log.path() == path)
     }
 
-    /// Whether it is served from a log directory.
+    /// Returns true if it is served from this log directory.
     pub fn is_in(&self, dir: &Arc<LogDir>) -> bool {
         self.lock().log.as_ref().is_ok_and(|log| Arc::ptr_eq(log.dir(), dir))
     }
 
-    /// Whether its files cannot be used, while the topic is there: clients are told that nobody leads it.
+    /// Returns true if its files cannot be used although the topic exists. Clients see a partition without a leader.
     pub fn is_offline(&self) -> bool {
         self.offline.load(Ordering::Acquire)
     }
@@ -258,7 +258,7 @@ impl Partition {
         state.lead(current_leader_epoch)
     }
 
-    /// Where an epoch ends (KIP-320): the largest one known up to `epoch`, and the offset at which the next began.
+    /// End of an epoch (KIP-320): the largest known epoch up to `epoch`, and the offset at which the next one began.
     ///
     /// # Errors
     /// As [`Self::lead`].
@@ -295,7 +295,7 @@ impl Partition {
         self.lock().log().map(act)
     }
 
-    /// Moves the log start, and has `on_durable` told when a restart will remember it. Returns the log start.
+    /// Moves the log start, and ends `on_durable` when it is durable. Returns the log start.
     ///
     /// # Errors
     /// `OFFSET_OUT_OF_RANGE` beyond the high watermark, or why the log refused.
@@ -329,8 +329,7 @@ impl Partition {
         self.lock().log.as_mut().map_or(0, |log| log.expire_producers(now.mono_ms, now.wall_ms))
     }
 
-    /// Rolling and retention that are due. What waits for the disk is done without the log: nobody who appends
-    /// waits with it.
+    /// Does rolling and retention that are due. Work that waits for the disk is done without the lock, so that appends do not wait.
     ///
     /// # Errors
     /// The log's, which stay with this partition.
@@ -372,7 +371,7 @@ impl Partition {
         }
     }
 
-    /// Where the log was stopped by something else than the flusher, nothing more becomes durable.
+    /// Fails the waits for durability if the log was stopped by something other than the flusher.
     fn tell_if_stopped(&self) {
         let mut state = self.lock();
         if state.log.as_ref().is_ok_and(|log| log.stopped().is_some()) {
@@ -384,8 +383,8 @@ impl Partition {
         }
     }
 
-    /// Ends service and gives the log away, to be closed or deleted: waiting fetches look again and are told why there
-    /// is none, waiting produces fail so.
+    /// Ends service and returns the log, to be closed or deleted. Waiting fetches look again and get the reason, and waiting produces fail
+    /// with it.
     pub fn take_log(&self, why: NoLog) -> Option<Log> {
         if let Some(queue) = &self.attached {
             queue.stop();
@@ -439,9 +438,9 @@ impl State {
     }
 }
 
-/// Where an epoch ends. The log knows the epochs that have records; the one in which this node leads begins at the log
-/// end as long as it has none (Kafka notes it when a leader is elected). A client gets that epoch from Metadata and
-/// ListOffsets, and would take "unknown" for a truncation.
+/// End of an epoch. The log knows the epochs that have records. The current epoch of this leader begins at the log end while it has
+/// none (Kafka notes it when a leader is elected). A client gets that epoch from Metadata and ListOffsets, and would take "unknown"
+/// for a truncation.
 fn end_of_epoch(log: &Log, leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> EpochEnd {
     let latest = log.leader_epochs().latest();
     let has_no_records = latest.is_none_or(|latest| latest < leader_epoch);

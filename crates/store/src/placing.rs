@@ -1,5 +1,5 @@
-//! Where every partition is after a start: found by its directory's name and its topic's id, wherever that is; what a move
-//! has left is put right.
+//! Placement of partitions at a start. Each is found by its directory's name and its topic's id, in any log directory. Leftovers of
+//! interrupted moves are repaired.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use mainstem_wire::Uuid;
 use crate::error::StoreError;
 use crate::log_dirs::LogDirs;
 
-/// Ids below it stand for no directory: unassigned, lost, migrating (KIP-858).
+/// Ids below it are no directories: unassigned, lost, migrating (KIP-858).
 const RESERVED_IDS: u128 = 100;
 
 /// A partition by its topic's id and its number.
@@ -25,10 +25,10 @@ pub type PartitionKey = (Uuid, i32);
 /// Moves between log directories that the last stop cut short: the partitions, and where they were to go.
 pub type InterruptedMoves = Vec<(PartitionKey, Arc<LogDir>)>;
 
-/// What was found.
+/// Result of the search.
 #[derive(Default)]
 pub struct Placed {
-    /// Where partitions are.
+    /// Directories of partitions.
     pub assignments: Vec<DirectoryAssignment>,
     /// Partitions that cannot be served; why was reported.
     pub refused: HashSet<PartitionKey>,
@@ -62,7 +62,7 @@ struct Placing<'a> {
 #[derive(Default)]
 struct Found {
     sightings: Sightings,
-    /// Where the copies are, in the same order.
+    /// Paths of the copies, in the same order.
     copies: Vec<PathBuf>,
 }
 
@@ -187,7 +187,7 @@ impl Placing<'_> {
         }
     }
 
-    /// A copy beside the original is of a move that was cut short, which begins anew.
+    /// Restarts a move that was cut short, which has left a copy beside the original.
     fn resume(&mut self, found: Found, key: PartitionKey, here: DirectoryId) {
         for (id, path) in found.sightings.copies.into_iter().zip(found.copies) {
             if let Some(dir) = self.dirs.by_id(id) {
@@ -216,7 +216,7 @@ impl Placing<'_> {
         Ok(id)
     }
 
-    /// Of those that are online; at least the metadata's directory is.
+    /// The online directory with the fewest partitions. At least the metadata's directory is online.
     fn emptiest(&self) -> DirectoryId {
         let count = |id: DirectoryId| {
             self.placed.assignments.iter().filter(|assignment| assignment.directory.0 == id).count()

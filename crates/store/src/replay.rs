@@ -24,20 +24,20 @@ pub enum ReplayError {
     /// A file could not be read.
     #[error("cannot read: {0}")]
     Io(#[from] std::io::Error),
-    /// What was read is no batch.
+    /// The bytes are no batch.
     #[error("at offset {offset}: {error}")]
     Batch {
-        /// Where.
+        /// Offset at which the batch was expected.
         offset: i64,
-        /// What is wrong.
+        /// The mistake.
         error: BatchError,
     },
-    /// What was read is a batch of something else.
+    /// The batch has unexpected records.
     #[error("in the batch at offset {offset}: {error}")]
     Records {
-        /// Of the batch.
+        /// Base offset of the batch.
         offset: i64,
-        /// What is wrong.
+        /// The mistake.
         error: InvalidBatch,
     },
 }
@@ -45,9 +45,9 @@ pub enum ReplayError {
 /// The part of a batch that is looked at beside its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksums {
-    /// A batch that is not what was written ends the replay: all the rest follows from it.
+    /// A batch with a wrong checksum ends the replay, since later entries depend on it.
     Verified,
-    /// Each record stands for itself.
+    /// Checksums are not read, since each record is independent.
     Unread,
 }
 
@@ -64,7 +64,7 @@ pub enum Entry<'r> {
     End(TransactionEnd),
     /// A control record of the metadata log.
     Control {
-        /// What it says.
+        /// Its kind.
         kind: ControlRecordType,
         /// Its value.
         value: &'r [u8],
@@ -134,7 +134,7 @@ pub fn replay_range(
     Ok(())
 }
 
-/// A record that stands for itself; control records without a kind or a value stand for nothing.
+/// Entry of a record; `None` for control records without a kind or a value.
 fn entry_of<'r>(batch: &Batch<'_>, record: Record<'r>, producer: Option<Producer>) -> Option<Entry<'r>> {
     if !batch.attributes().is_control() {
         return Some(Entry::Record { record, producer });

@@ -90,7 +90,7 @@ impl Journals {
 }
 
 impl Journals {
-    /// Writes those anew that have grown. Blocks on the disk; who appends to them meanwhile does not wait for that.
+    /// Rewrites journals that have grown. Blocks on the disk; appends to them do not wait for that.
     pub fn rewrite_grown(&self) {
         let journals: Vec<_> = self.0.lock().values().cloned().collect();
         for journal in journals {
@@ -100,15 +100,15 @@ impl Journals {
             let Err(error) = Journal::rewrite_beside_others(&journal) else { continue };
             match journal.lock().has_failed() {
                 true => tracing::error!("{error}"),
-                false => tracing::warn!(
-                    "{error}; it goes on as it was, and is written anew when it has grown further"
-                ),
+                false => {
+                    tracing::warn!("{error}; it stays as it was, and is rewritten when it has grown further")
+                }
             }
         }
     }
 }
 
-/// What a replica is opened with.
+/// Parameters of opening a replica.
 pub struct OpenReplica<'a> {
     /// The log directory.
     pub dir: &'a Arc<LogDir>,
@@ -120,7 +120,7 @@ pub struct OpenReplica<'a> {
     pub voters: &'a [i32],
     /// This node.
     pub own: i32,
-    /// Receives what befalls it.
+    /// Receives its events.
     pub events: Arc<dyn ReplicaEvents>,
     /// Links to the other nodes.
     pub links: &'a Arc<Links>,

@@ -59,7 +59,7 @@ fn records_are_on_a_majority_before_they_are_acknowledged_and_survive_their_lead
 }
 
 #[test]
-fn a_tail_that_was_not_acknowledged_is_cut_and_who_waits_for_it_hears_of_it() {
+fn a_tail_that_was_not_acknowledged_is_cut_and_its_waits_fail() {
     let mut cluster = Cluster::with_wires(2, false);
     let first = cluster.leader();
     assert_eq!(cluster.produce(first, 0), Ok(()));
@@ -169,7 +169,7 @@ fn a_leader_that_is_cut_off_confirms_nothing_and_soon_names_nobody() {
 }
 
 #[test]
-fn a_group_at_rest_keeps_its_leader_and_goes_on_at_once() {
+fn a_quiescent_group_keeps_its_leader_and_resumes() {
     let mut cluster = Cluster::start(6);
     let leader = cluster.leader();
     assert_eq!(cluster.produce(leader, 0), Ok(()));
@@ -215,7 +215,7 @@ fn records_are_deleted_on_all_replicas() {
     });
 }
 
-/// Where records are acknowledged from the page cache, nothing asks for their sync until that is switched off.
+/// Records that are acknowledged from the page cache are not synced until `write.caching` is switched off.
 #[test]
 fn what_was_acknowledged_in_the_page_cache_is_synced_when_that_is_switched_off() {
     let mut cluster = Cluster::with_wires(6, true);
@@ -285,7 +285,7 @@ fn check_catch_up(mut cluster: Cluster) {
         std::thread::sleep(Duration::from_millis(2));
     }
     let took = begun.elapsed();
-    // The first 256 KiB are sent at once, by each leader anew.
+    // Each new leader sends the first 256 KiB without a delay.
     let least =
         Duration::from_millis(1_500).saturating_sub(Duration::from_millis(500) * (leaders.len() as u32 - 1));
     assert!(took > least, "it caught up within {took:?}, from {} leaders", leaders.len());
@@ -370,8 +370,8 @@ impl Load {
                         Err(error) => assert_eq!(error, ErrorCode::NOT_LEADER_OR_FOLLOWER),
                     }
                 }
-                let patience = if is_over { SOON } else { Duration::from_millis(1) };
-                match waiting.front().map(|(_, _, fate)| fate.recv_timeout(patience)) {
+                let timeout = if is_over { SOON } else { Duration::from_millis(1) };
+                match waiting.front().map(|(_, _, fate)| fate.recv_timeout(timeout)) {
                     Some(Ok(result)) => {
                         let (offset, value, _) = waiting.pop_front().expect("it was looked at");
                         match result {
@@ -399,7 +399,7 @@ impl Load {
         wait_for(what, || (self.acknowledged.load(Ordering::Acquire) >= before + 50).then_some(()));
     }
 
-    /// What was acknowledged: offsets and values.
+    /// Ends the load. Returns offsets and values of the acknowledged records.
     fn end(self) -> Vec<(i64, u64)> {
         self.stop.store(true, Ordering::Release);
         self.thread.join().expect("no panic")
@@ -432,7 +432,7 @@ fn a_served_partition_leads_follows_is_cut_and_leads_again_under_load() {
     let load = Load::on(cluster.partition(first).clone(), 0);
     load.wait_for_more("it leads");
 
-    // It goes on taking records for a while, of which nothing will be left.
+    // The old leader still takes records for a while, which will all be truncated.
     cluster.cut_off(first);
     let second = wait_for("another leader", || cluster.leader_of_others(first));
     let others = Load::on(cluster.partition(second).clone(), 1 << 32);
@@ -469,7 +469,7 @@ fn a_served_partition_leads_follows_is_cut_and_leads_again_under_load() {
     }
 }
 
-/// What no replica sends, in the name of one of a group that is here.
+/// Invalid frames in the name of a replica of an existing group.
 fn frames_that_no_replica_sends(term: u64) -> Vec<Vec<u8>> {
     use mainstem_replication::link;
     let framed = |write: &dyn Fn(&mut Vec<u8>)| {
@@ -496,8 +496,8 @@ fn frames_that_no_replica_sends(term: u64) -> Vec<Vec<u8>> {
     ]
 }
 
-/// Who knows the cluster's id can say a hello that is taken, and name a group. Each such frame ends its link, and the process goes on:
-/// a panic of one of its threads would end it.
+/// A peer that knows the cluster's id can send a valid hello and name a group. Each invalid frame ends its link, and the process
+/// continues: a panic of one of its threads would end it.
 #[test]
 fn frames_that_no_replica_sends_end_a_link_and_nothing_else() {
     let mut cluster = Cluster::start(9);

@@ -29,7 +29,7 @@ impl Signal {
         self.raised.store(false, Ordering::Release);
     }
 
-    /// Whether the flag is up.
+    /// Returns true if the flag is up.
     pub fn is_raised(&self) -> bool {
         self.raised.load(Ordering::Acquire)
     }
@@ -137,7 +137,7 @@ impl DurableWait {
         self.signal.poll(context)
     }
 
-    /// Whether any part failed: the caller asks each partition how far it is durable.
+    /// Returns true if any part failed. The caller asks each partition how far it is durable.
     pub fn has_failed(&self) -> bool {
         self.failure().is_some()
     }

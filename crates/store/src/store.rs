@@ -1,7 +1,6 @@
 //! The log directories and partitions of this node, with the threads that look after them.
 //!
-//! Architecture invariant: nothing here knows connections, the controller or coordinators. They hear by [`StoreEvents`] of what they have
-//! to know.
+//! Architecture invariant: nothing here knows connections, the controller or coordinators. [`StoreEvents`] notifies them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -92,9 +91,9 @@ pub struct StoreParts {
     pub peers: Option<StorePeers>,
 }
 
-/// Receives what the rest of the node has to know of the store. Called on threads of the store, without any of its locks.
+/// Events of the store for the rest of the node. Called on threads of the store, without any of its locks.
 pub trait StoreEvents: Send + Sync {
-    /// Partitions have gone offline, and their logs are given up.
+    /// Partitions have gone offline, and their logs are closed.
     fn went_offline(&self, partitions: &[Arc<Partition>]);
 
     /// Log directories are offline, and others are left. Called again at each look for as long as any is.
@@ -240,12 +239,12 @@ fn sync_logs(
     hurry: &AtomicBool,
     progress: &mut dyn FnMut(usize, usize),
 ) -> bool {
-    let (told, synced) = sync::channel();
+    let (sender, synced) = sync::channel();
     let begin = |partition: &Arc<Partition>| {
-        let told = told.clone();
+        let sender = sender.clone();
         partition.prepare_close(Durable::Call(Box::new(move |_| {
             // The receiver is gone when the stop was hurried.
-            let _ = told.send(());
+            let _ = sender.send(());
         })));
     };
     let mut waiting = partitions.iter();

@@ -27,10 +27,10 @@ use mainstem_runtime::current_config::CurrentConfig;
 /// The end of a wait.
 pub type Fate = mpsc::Receiver<Result<(), ErrorCode>>;
 
-/// A wait, and where it is seen how it has ended.
+/// A wait, and the receiver of its result.
 pub fn waiter() -> (Durable, Fate) {
-    let (tell, told) = mpsc::sync_channel(1);
-    (Durable::Call(Box::new(move |result| _ = tell.send(result))), told)
+    let (sender, fate) = mpsc::sync_channel(1);
+    (Durable::Call(Box::new(move |result| _ = sender.send(result))), fate)
 }
 
 /// Appends a value where a replica leads. Returns its offset and epoch.
@@ -56,7 +56,7 @@ impl ReplicaEvents for NoEvents {
 pub struct Leader {
     /// The partition.
     pub partition: Arc<Partition>,
-    /// Its links, to nobody.
+    /// Its links, without peers.
     pub links: Arc<Links>,
     /// The log directory.
     pub dir: Arc<LogDir>,

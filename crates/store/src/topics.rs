@@ -20,7 +20,7 @@ pub struct Topic {
 }
 
 impl Topic {
-    /// Whether it is one of the coordinators' topics, to which clients do not write.
+    /// Returns true if it is one of the coordinators' topics, to which clients do not write.
     pub fn is_internal(&self) -> bool {
         names::is_internal(&self.name)
     }

@@ -110,7 +110,7 @@ impl Upkeep {
             ];
             for (_, checkpoint) in due.into_iter().filter(|(due, _)| *due) {
                 if let Err(error) = checkpoint.write()
-                    && !is_told(dir, &error)
+                    && !is_full_disk(dir, &error)
                 {
                     tracing::warn!(dir = %dir.path().display(), "a checkpoint could not be written: {error}");
                 }
@@ -121,14 +121,14 @@ impl Upkeep {
 
 fn write_epochs(partition: &Partition) {
     let Err((dir, error)) = partition.write_epochs() else { return };
-    if !matches!(&error, LogError::Io { source, .. } if is_told(&dir, source)) {
+    if !matches!(&error, LogError::Io { source, .. } if is_full_disk(&dir, source)) {
         let (topic, index) = (&partition.topic, partition.index);
         tracing::warn!(%topic, partition = index, "its leader epochs could not be written: {error}; it is tried again");
     }
 }
 
-/// Returns true if an error is that of a full disk, of which the directory tells once.
-fn is_told(dir: &LogDir, error: &io::Error) -> bool {
+/// Returns true if an error is that of a full disk, which the directory reports once.
+fn is_full_disk(dir: &LogDir, error: &io::Error) -> bool {
     dir.note_error(error);
     StorageFault::of(error) == StorageFault::NoSpace
 }

@@ -1,4 +1,4 @@
-//! A clock that stands until a test advances it.
+//! A clock that only moves when a test advances it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use super::{machine_now, machine_wall_ms};
 /// A thread that waits for a time of a manual clock looks so often whether it has come.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// The time of a broker within a test: it stands until [`ManualClock::advance`]. Clones are the same clock.
+/// The time of a broker within a test. Only [`ManualClock::advance`] moves it. Clones are the same clock.
 ///
 /// Tasks that wait for a time are woken by the advance that reaches it, threads see it within a few milliseconds.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub struct ManualClock(Arc<Held>);
 
 struct Held {
     origin: Instant,
-    /// What its wall shows without what has passed.
+    /// Wall time at the start of the clock, in ms since 1970.
     wall_origin_ms: AtomicI64,
     advanced_ns: AtomicU64,
     timers: Mutex<Timers>,
@@ -38,7 +38,7 @@ struct Timers {
 }
 
 impl ManualClock {
-    /// A clock that stands at the machine's time.
+    /// A clock that shows the machine's current time.
     pub fn new() -> ManualClock {
         ManualClock(Arc::new(Held {
             origin: machine_now(),

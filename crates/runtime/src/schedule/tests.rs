@@ -83,7 +83,7 @@ fn conditions_and_channels_hand_the_turn_over() {
     schedule.run(picks(1));
     assert!(!received.is_finished());
     for number in 1..=10 {
-        // On behalf of nobody: a notification comes from anywhere.
+        // Outside of all threads: a notification may come from anywhere.
         *shared.0.lock() = number;
         shared.1.notify_all();
         schedule.run(picks(1));
@@ -129,7 +129,7 @@ fn threads_of_a_killed_group_end_where_they_are() {
             let _held = held;
             let _guard = AbortOnPanic("a process that was killed does not end that of the test");
             pass(Duration::from_secs(1));
-            unreachable!("the time stands");
+            unreachable!("the time does not move");
         };
         group.spawn("sleeps", run).expect("a thread can be made");
     }

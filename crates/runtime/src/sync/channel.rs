@@ -109,7 +109,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Takes a value that is there.
+    /// Takes a value, if one is in the channel.
     ///
     /// # Errors
     /// When there is none, or as [`Self::recv`].

@@ -1,4 +1,4 @@
-//! What goes between clients and nodes, and between coordinators: questions that arrive late or never, and their answers.
+//! Messages between clients and nodes, and between coordinators: requests that arrive late or never, and their answers.
 
 use crate::world::World;
 use mainstem_coordination::groups::{self, Token};
@@ -7,7 +7,7 @@ use mainstem_log::sim::Random;
 use mainstem_log::{TransactionMarker, VerificationGuard};
 use std::collections::BTreeMap;
 
-/// Producer ids begin here: below are those of producers without transactions.
+/// First producer id that coordinators give out. Lower ones belong to producers without transactions.
 const FIRST_PRODUCER_ID: i64 = 1_000;
 
 /// A request to a coordinator, with the version that the client sent it in.
@@ -16,7 +16,7 @@ pub(crate) enum Request {
     Groups {
         request: groups::Request<'static>,
         version: i16,
-        /// Lets what is written begin a transaction in its partition (KIP-890).
+        /// Allows the append to begin a transaction in its partition (KIP-890).
         guard: VerificationGuard,
     },
     Transactions {
@@ -25,12 +25,12 @@ pub(crate) enum Request {
     },
 }
 
-/// What comes of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Groups(groups::Reply),
     Transactions(transactions::Reply),
-    /// The connection has ended: it is not known what was done.
+    /// The connection has ended: the request may have been carried out or not.
     Gone,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct MarkerCall {
     pub(crate) index: i32,
 }
 
-/// What is on its way.
+/// A message on its way.
 #[derive(Debug)]
 pub(crate) enum Parcel {
     Ask { node: usize, token: Token, request: Request },
@@ -55,7 +55,7 @@ pub(crate) enum Parcel {
     ProducerId { node: (usize, u64), ticket: ProducerIdTicket, id: i64 },
 }
 
-/// All that is on its way, and the answers that wait for those who asked.
+/// All messages on their way, and the answers that clients have not taken yet.
 #[derive(Debug)]
 pub(crate) struct Calls {
     tokens: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Calls {
     next_producer_id: i64,
 }
 
-/// When something is sent, and how long it is on its way at most.
+/// The time at which a message is sent, and its longest delay.
 pub(crate) struct Transit<'a> {
     pub(crate) now_ms: u64,
     pub(crate) delay_max_ms: u64,
@@ -114,7 +114,7 @@ impl Calls {
         self.next_producer_id
     }
 
-    /// What has arrived by now, the oldest first.
+    /// Takes the oldest message that has arrived by now.
     pub(crate) fn arrived(&mut self, now_ms: u64) -> Option<Parcel> {
         let first = self.on_their_way.first_entry()?;
         (first.key().0 <= now_ms).then(|| first.remove())
@@ -124,12 +124,12 @@ impl Calls {
         self.answers.insert(token, answer);
     }
 
-    /// The answer to a question, if it is there.
+    /// Takes the answer to a request, if it has come.
     pub(crate) fn take(&mut self, token: Token) -> Option<Answer> {
         self.answers.remove(&token)
     }
 
-    /// No client waits for this answer any more.
+    /// Drops an answer that no client waits for any more.
     pub(crate) fn forget(&mut self, token: Token) {
         self.answers.remove(&token);
     }

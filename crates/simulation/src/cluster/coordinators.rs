@@ -1,7 +1,7 @@
 //! The coordinators of a node: the broker's drivers ([`mainstem_coordinators::driver`]), with chance in the place of its threads.
 //!
-//! Chance decides when a node notices that it leads or leads no more, when a partition that is taken over is read, and when a write
-//! that is decided is made. All else is the driver's.
+//! Chance decides when a node notices that it gained or lost leadership, when it reads a partition that it takes over, and when it
+//! appends a decided write. All else is the driver's.
 
 use super::calls::{Answer, MarkerCall};
 use super::loading::Loading;
@@ -32,13 +32,13 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 /// Each internal topic has one partition.
 const PARTITION: i32 = 0;
-/// Time in which a node notices a change of leaders, in ms, mostly.
+/// Usual time in which a node notices a change of leaders, in ms.
 const NOTICE_MS: u64 = 40;
-/// The same where its threads are busy.
+/// The same when its threads are busy.
 const BUSY_MS: u64 = 1_500;
 /// Percent of the turns in which a decided write is appended.
 const WRITES_AT_ONCE: u64 = 85;
-/// The same of those in which a write is reported whose fate is known.
+/// Percent of the turns in which a finished write is reported.
 const REPORTS_AT_ONCE: u64 = 90;
 
 /// The coordinators of a node that runs.
@@ -55,7 +55,7 @@ pub(crate) struct Coordinators {
 #[derive(Default)]
 struct MarkersHere {
     last: u64,
-    /// Those whose fate is not known.
+    /// Markers whose outcome is not known yet.
     waiting: BTreeMap<u64, MarkerCall>,
     marked: Arc<Mutex<Vec<(u64, MarkerOutcome)>>>,
 }
@@ -64,7 +64,7 @@ struct MarkersHere {
 pub(crate) struct Coordinated<C: Coordinator> {
     pub(crate) driver: Arc<Driver<C>>,
     topics: Arc<Topics>,
-    /// The epoch in which the node was last seen to lead, and has not been seen to lead no more.
+    /// Leader epoch in which this coordinator last saw the node lead; `None` once it has seen that the node does not lead.
     led: Option<LeaderEpoch>,
     look_at_ms: u64,
     asked: Vec<(Token, Asked<C::Reply>)>,
@@ -112,7 +112,7 @@ impl Coordinators {
         }
     }
 
-    /// Lets everything happen that is due. Returns what is answered now.
+    /// Does the work that is due. Returns the answers that are ready now.
     pub(crate) fn turn(&mut self, now_ms: u64, random: &mut Random) -> Answers {
         self.groups.follow_role((now_ms, random), &self.loading);
         self.transactions.follow_role((now_ms, random), &self.loading);
@@ -122,12 +122,12 @@ impl Coordinators {
         answers
     }
 
-    /// Takes over from the coordinator of transactions what it has asked for.
+    /// Takes the work that the coordinator of transactions has asked for.
     pub(crate) fn take_work(&self) -> Vec<Work> {
         std::mem::take(&mut *self.work.lock())
     }
 
-    /// The number of partitions that were taken over since the last question.
+    /// Number of partitions that were taken over since the last call.
     pub(crate) fn take_loaded(&mut self) -> usize {
         self.loading.take_loaded()
     }
@@ -159,14 +159,14 @@ impl Coordinators {
     ) {
         let (driver, origin) = (&self.transactions.driver, origin(version));
         let asked = match refusal(&request) {
-            // What it says of a transaction may be of the one before that which another coordinator has begun.
+            // Its memory may be about an earlier transaction, if another coordinator has begun a newer one.
             Some((key, refusal)) => driver.ask_confirmed(&origin, (request, &key), refusal),
             None => driver.ask(&origin, request),
         };
         self.transactions.asked.push((token, asked));
     }
 
-    /// Writes a marker into a partition that this node leads, as far as others know.
+    /// Writes a marker into a partition that this node leads, as far as the sender knows.
     pub(crate) fn write_marker(&mut self, call: MarkerCall) {
         let MarkersHere { last, waiting, marked } = &mut self.markers;
         *last += 1;
@@ -177,7 +177,7 @@ impl Coordinators {
         markers::write(&self.groups.driver, (&topic, index), marker, Box::new(on_marked));
     }
 
-    /// Returns the fates of markers that are known since the last question.
+    /// Takes the markers whose outcomes have become known since the last call.
     pub(crate) fn take_marked(&mut self) -> Vec<(MarkerCall, MarkerOutcome)> {
         let marked = std::mem::take(&mut *self.markers.marked.lock());
         let waiting = &mut self.markers.waiting;
@@ -185,7 +185,7 @@ impl Coordinators {
         marked.into_iter().map(taken).collect()
     }
 
-    /// Clients that wait for an answer, and the markers that are not reported; their connections end with the node.
+    /// Clients that wait for an answer, and markers that are not reported yet. Their connections end with the node.
     pub(crate) fn into_waiting(self) -> (Vec<Token>, Vec<MarkerCall>) {
         let of_groups = self.groups.asked.into_iter().map(|(token, _)| token);
         let of_transactions = self.transactions.asked.into_iter().map(|(token, _)| token);
@@ -202,7 +202,7 @@ where
         Coordinated { driver, topics: topics.clone(), led: None, look_at_ms: 0, asked: Vec::new() }
     }
 
-    /// As the broker's thread that follows roles: what a node leads in another epoch is unloaded and taken over.
+    /// Follows leadership like the broker's thread for it: unloads a lost partition, and loads one that was gained in a new epoch.
     fn follow_role(&mut self, (now_ms, random): (u64, &mut Random), loading: &Loading) {
         if now_ms < self.look_at_ms {
             return;
@@ -242,7 +242,7 @@ where
                 Asked::Later(mut receiver) => match receiver.try_recv() {
                     Ok(reply) => answers.push((token, reply.into_answer())),
                     Err(error) => {
-                        // Every request is answered for as long as the node runs.
+                        // Every request is answered while the node runs.
                         assert_eq!(error, TryRecvError::Empty, "{}", C::TOPIC);
                         self.asked.push((token, Asked::Later(receiver)));
                     }
@@ -257,8 +257,8 @@ fn origin(version: i16) -> RequestOrigin<'static> {
     RequestOrigin { version, client_id: "simulated", address: Ipv4Addr::LOCALHOST.into() }
 }
 
-/// The key of a request that is answered from memory, and the refusal of a node that does not lead any more; as the APIs of a broker
-/// have them.
+/// The key of a request that is answered from memory, and the answer of a node that is not the leader any more. Both are those of a
+/// broker's APIs.
 fn refusal(request: &transactions::Request<'_>) -> Option<(String, transactions::Reply)> {
     let error_code = ErrorCode::NOT_COORDINATOR.code();
     match request {

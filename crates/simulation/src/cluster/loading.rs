@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A partition is read so many ms after it was begun, at most.
+/// Delay between the begin of a load and the read of the partition, at most, in ms.
 const READ_MAX_MS: u64 = 20;
 /// Percent of the turns in which the thread does its next job.
 const WORKS_ON: u64 = 60;
@@ -20,7 +20,7 @@ type Job = Box<dyn FnOnce() -> Option<worker::Job> + Send>;
 #[derive(Default)]
 pub(crate) struct Loading {
     jobs: Arc<Mutex<VecDeque<Job>>>,
-    /// The rest of a job that it is at, and when it comes to that.
+    /// The second half of the current job, and the time in ms when it runs.
     rest: Option<(u64, worker::Job)>,
     loaded: Arc<Mutex<usize>>,
 }
@@ -35,11 +35,10 @@ impl Loading {
         }));
     }
 
-    /// Has a coordinator take a partition over. Where what it reads is not committed yet, it is served by
-    /// a later job.
+    /// Has a coordinator take a partition over. If the records that it reads are not committed yet, a later job begins to serve it.
     pub(crate) fn take_over<C: Coordinator>(&self, driver: &Arc<Driver<C>>, partition: &Arc<Partition>) {
         let (driver, partition) = (driver.clone(), partition.clone());
-        // The jobs do not keep themselves.
+        // A weak pointer, since a job in the queue must not keep the queue alive.
         let (jobs, loaded) = (Arc::downgrade(&self.jobs), self.loaded.clone());
         self.jobs.lock().push_back(Box::new(move || {
             *loaded.lock() += 1;

@@ -1,5 +1,5 @@
-//! Members of groups, of the consumer protocol (KIP-848) and of the classic one: they join, read from where the group is, commit,
-//! leave, die, and stand still for longer than the others wait for them.
+//! Members of groups, of the consumer protocol (KIP-848) and of the classic one: they join, read from the committed offset, commit,
+//! leave, die, and stall for longer than their session timeout.
 
 mod classic;
 
@@ -26,7 +26,7 @@ use mainstem_wire::messages::offset_fetch_response::OffsetFetchResponseGroup;
 use mainstem_wire::{ErrorCode, Uuid};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A group, and what its members see.
+/// A group, its protocol, and the isolation level of its members.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group {
     /// Its number in the history.
@@ -36,14 +36,14 @@ pub(crate) struct Group {
     is_classic: bool,
 }
 
-/// All groups with members; 3 is that of a producer that processes.
+/// All groups with members. Number 3 is the group of the producer that processes records.
 pub(crate) const GROUPS: [Group; 3] = [
     Group { number: 1, name: "readers", committed_only: false, is_classic: false },
     Group { number: 2, name: "readers-of-committed", committed_only: true, is_classic: false },
     Group { number: 4, name: "classic-readers", committed_only: true, is_classic: true },
 ];
 
-/// Whether a group is of the classic protocol.
+/// Returns true if a group uses the classic protocol.
 pub(crate) fn is_classic(name: &str) -> bool {
     GROUPS.iter().any(|group| group.is_classic && group.name == name)
 }
@@ -52,16 +52,16 @@ pub(crate) fn is_classic(name: &str) -> bool {
 const MEMBERS: usize = DATA_PARTITIONS + 1;
 /// The process of the first member.
 const FIRST_PROCESS: i32 = 20;
-/// An answer is waited for so long, and the question asked again then.
+/// Time after which a request without an answer is sent again, in ms.
 const ANSWER_MAX_MS: u64 = 900;
-/// After what was refused a member waits so long.
+/// Delay of a member after a refusal, in ms.
 const BACKOFF_MS: u64 = 40;
-/// A member has its partitions for so long after a heartbeat that was answered, whatever happens.
+/// Time after an answered heartbeat in which no other member can own its partitions, in ms.
 const OWNS_MS: u64 = SESSION_TIMEOUT_MS as u64 - 300;
-/// It dies, or leaves, once in so many turns, and comes back after so long at most.
+/// Turns between two deaths or leaves of a member, on average, and its longest absence.
 const LIFE_TURNS: u64 = 1_200;
 const AWAY_MAX_MS: u64 = 4_000;
-/// It stands still once in so many turns, and so long at most.
+/// Turns between two stalls of a member, on average, and the longest stall.
 const STALL_TURNS: u64 = 2_400;
 const STALL_MAX_MS: u64 = 4_000;
 
@@ -78,12 +78,12 @@ pub(crate) fn all() -> Vec<Member> {
     GROUPS.into_iter().enumerate().flat_map(of).collect()
 }
 
-/// How far a member is in a partition.
+/// Position of a member in a partition.
 #[derive(Debug, Clone, Copy, Default)]
 struct Position {
-    /// `None`: it does not know yet where the group is.
+    /// Next offset to read; `None`: the committed offset is not fetched yet.
     next: Option<i64>,
-    /// What was committed last, as far as it knows.
+    /// Last offset that it knows to be committed.
     committed: Option<i64>,
 }
 
@@ -93,7 +93,7 @@ impl Position {
     }
 }
 
-/// A question that has no answer yet.
+/// A request that has no answer yet.
 #[derive(Debug, Clone, Copy)]
 struct Call {
     token: Token,
@@ -104,9 +104,9 @@ struct Call {
 
 #[derive(Debug, Clone, Copy)]
 enum What {
-    /// Of a classic group.
+    /// JoinGroup of a classic group.
     Join,
-    /// Of a classic group.
+    /// SyncGroup of a classic group.
     Sync,
     Heartbeat,
     Leave,
@@ -120,7 +120,7 @@ enum What {
 }
 
 impl What {
-    /// So long an answer is waited for; that to a JoinGroup comes when the others have joined too.
+    /// Timeout of the request. JoinGroup is answered when the other members have joined too.
     fn answer_max_ms(self) -> u64 {
         match self {
             What::Join => classic::REBALANCE_TIMEOUT_MS as u64 + ANSWER_MAX_MS,
@@ -129,11 +129,11 @@ impl What {
     }
 }
 
-/// How a member is in its group.
+/// Protocol of a member, with its state.
 #[derive(Debug)]
 enum Protocol {
     Consumer {
-        /// The coordinator has to be told all, or what it has.
+        /// The next heartbeat carries all fields, with the owned partitions.
         tells: bool,
     },
     Classic(classic::Membership),
@@ -144,21 +144,21 @@ enum Protocol {
 pub(crate) struct Member {
     process: i32,
     pub(crate) group: Group,
-    /// How many it has been.
+    /// Number of its current life: it comes back as another member.
     life: u32,
     protocol: Protocol,
-    /// Of a classic group: the generation.
+    /// Member epoch, or in a classic group the generation.
     epoch: i32,
     assigned: BTreeSet<usize>,
     positions: BTreeMap<usize, Position>,
     call: Option<Call>,
     heartbeat_at_ms: u64,
-    /// When the last heartbeat was sent that was answered.
+    /// Time at which the last answered heartbeat was sent.
     heard_ms: u64,
     pause_until_ms: u64,
     away_until_ms: Option<u64>,
     stalled_until_ms: u64,
-    /// It stood still, and commits what it has read before it learns what it has missed.
+    /// After a stall it commits first, before it learns what it has missed.
     commits_first: bool,
     is_stopped: bool,
 }
@@ -188,12 +188,12 @@ impl Member {
         }
     }
 
-    /// It asks and reads nothing any more.
+    /// Stops it: it sends no request and reads no record any more.
     pub(crate) fn stop(&mut self) {
         self.is_stopped = true;
     }
 
-    /// Whether it has a partition, and has read and committed all of it.
+    /// Returns true if it owns a partition, and has read it and committed up to `end`.
     pub(crate) fn has_committed(&self, partition: usize, end: i64) -> bool {
         let position = self.positions.get(&partition);
         self.assigned.contains(&partition)
@@ -207,18 +207,18 @@ impl Member {
         }
     }
 
-    /// It gives up all that it has, and joins as another member.
+    /// Drops all its partitions, and joins as a new member.
     fn rejoin(&mut self) {
         self.assigned.clear();
         self.positions.clear();
         (self.epoch, self.heartbeat_at_ms) = (0, 0);
         match &mut self.protocol {
             Protocol::Consumer { tells } => *tells = true,
-            Protocol::Classic(membership) => membership.begin_anew(),
+            Protocol::Classic(membership) => membership.begin_as_new(),
         }
     }
 
-    /// Its next heartbeat has all that it has, where heartbeats do.
+    /// Has its next heartbeat carry all fields, in the consumer protocol.
     fn tell_all(&mut self) {
         if let Protocol::Consumer { tells } = &mut self.protocol {
             *tells = true;
@@ -240,7 +240,7 @@ impl Member {
         (self.call, self.away_until_ms, self.commits_first) = (None, Some(until_ms), false);
     }
 
-    /// Partitions that it has and is to give up.
+    /// A partition that it still reads, and that is not assigned to it any more.
     fn revoked(&self) -> Option<usize> {
         self.positions.keys().copied().find(|partition| !self.assigned.contains(partition))
     }
@@ -304,7 +304,7 @@ impl Member {
         })
     }
 
-    /// What it asks next, if anything.
+    /// Its next request, if one is due.
     fn next_question(&self, world: &mut World) -> Option<What> {
         if let Some(commit) = self.next_commit().filter(|_| self.commits_first) {
             return Some(commit);
@@ -334,7 +334,7 @@ impl Member {
         Some(What::Commit { partition, offset })
     }
 
-    /// Returns true if it is away, or goes in this turn: it leaves, or dies.
+    /// Returns true if it is away, or leaves or dies in this turn.
     fn is_away(&mut self, world: &mut World, calls: &mut Calls, may_go: bool) -> bool {
         if let Some(until_ms) = self.away_until_ms {
             if world.now_ms < until_ms {
@@ -353,7 +353,7 @@ impl Member {
         goes
     }
 
-    /// A static member does not leave, and one that was given no id cannot.
+    /// A static member does not leave, and a member without an id cannot.
     fn can_leave(&self) -> bool {
         match &self.protocol {
             Protocol::Consumer { .. } => true,
@@ -361,7 +361,7 @@ impl Member {
         }
     }
 
-    /// Returns true if it stands still, and notices nothing, or does so from this turn on.
+    /// Returns true if it stalls, or begins to in this turn.
     fn is_stalled(&mut self, world: &mut World, may_stall: bool) -> bool {
         if world.now_ms < self.stalled_until_ms {
             return true;
@@ -375,7 +375,7 @@ impl Member {
     }
 
     fn ask(&mut self, world: &mut World, calls: &mut Calls, what: What) {
-        // Mostly who leads by the newest term; now and then whom another one takes for it.
+        // Mostly the leader of the newest term, sometimes any node.
         let node = match world.random.chance(92) {
             true => world.leader(OFFSETS),
             false => Some(world.random.below(world.nodes.len() as u64) as usize),
@@ -416,7 +416,7 @@ impl Member {
         world.note(self.process, operation, outcome, At::new(partition, offset, self.group.number));
     }
 
-    /// Reads on where it knows its position.
+    /// Reads the partitions of which it knows its position.
     fn poll(&mut self, world: &mut World) {
         for partition in self.assigned.iter().copied() {
             let Some(Position { next: Some(next), .. }) = self.positions.get(&partition).copied() else {
@@ -449,7 +449,7 @@ impl Member {
 }
 
 impl Cluster {
-    /// Members take the answers to what they have asked, ask on, and read.
+    /// Members take their answers, send their next requests, and read.
     pub(crate) fn turn_members(&mut self) {
         for number in 0..self.members.len() {
             if !self.members[number].is_stopped {
@@ -488,7 +488,7 @@ impl Cluster {
             match member.next_question(world) {
                 Some(what) => member.ask(world, calls, what),
                 None => {
-                    // All that was to be given up is committed: it is not read any more.
+                    // Everything read of the revoked partition is committed: it is released now.
                     if let Some(partition) = member.revoked() {
                         member.positions.remove(&partition);
                         member.tell_all();
@@ -515,7 +515,7 @@ impl Cluster {
                 done.into_iter().for_each(|name| self.done.add(name));
             }
             (What::Join | What::Sync | What::Heartbeat | What::Leave, _) => {
-                // An answer may be lost that has moved it.
+                // The lost answer may have changed its assignment.
                 member.tell_all();
                 member.miss(call.what, now_ms);
             }
@@ -539,7 +539,7 @@ impl Cluster {
         let found = response.topics.iter().flat_map(|topic| &topic.partitions).next();
         let found = found.filter(|found| response.error_code == 0 && found.error_code == 0);
         let Some(found) = found else {
-            // It may not be a member any more, which a heartbeat tells.
+            // It may not be a member any more. The next heartbeat shows that.
             member.pause_until_ms = now_ms + BACKOFF_MS;
             member.heartbeat_at_ms = member.heartbeat_at_ms.min(now_ms + BACKOFF_MS);
             return;
@@ -588,7 +588,7 @@ impl Cluster {
                 member.note(&mut self.world, Operation::Commit, Outcome::Fail, (partition, offset));
                 member.tell_all();
                 member.heartbeat_at_ms = 0;
-                // What it may not commit any more it gives up.
+                // It drops a partition that it may not commit any more.
                 if !member.assigned.contains(&partition) {
                     member.positions.remove(&partition);
                 }

@@ -1,4 +1,4 @@
-//! What nodes have beside their replicas: the coordinators, and the markers that they write for others.
+//! Coordinators of the nodes, and the markers that nodes write for the coordinators of others.
 
 use super::calls::{Answer, MarkerCall, Parcel, Request};
 use super::coordinators::Coordinators;
@@ -14,32 +14,32 @@ use mainstem_log::TransactionMarker;
 use mainstem_records::CoordinatorEpoch;
 use mainstem_wire::{ErrorCode, Uuid};
 
-/// Of a member that says nothing; clients rely on it ([`super::members`]).
+/// Session timeout of a member; clients rely on it ([`super::members`]).
 pub(crate) const SESSION_TIMEOUT_MS: i32 = 1_500;
-/// How often members are to be heard.
+/// `heartbeat.interval.ms` of members.
 pub(crate) const HEARTBEAT_INTERVAL_MS: i32 = 200;
-/// A classic group that was empty waits so long for more members.
+/// `group.initial.rebalance.delay.ms`: the time that an empty classic group waits for more members.
 const INITIAL_REBALANCE_DELAY_MS: i32 = 100;
-/// How often the coordinator looks for transactions that have timed out.
+/// Interval of the coordinator's check for transactions that have timed out, in ms.
 const LOOK_FOR_TIMED_OUT_MS: u64 = 500;
-/// A marker that is written again comes so much later at most.
+/// Longest delay of a marker that a defect repeats, in ms.
 const REPEATED_AFTER_MS: u64 = 1_500;
 
-/// What one node coordinates.
+/// Coordinators of one node.
 #[derive(Default)]
 struct NodeCoordinators {
-    /// The start of the node that has these; `None`: it is down.
+    /// Number of the node's start to which they belong; `None`: the node is down.
     start: Option<u64>,
     running: Option<Coordinators>,
 }
 
-/// What all nodes coordinate.
+/// Coordinators of all nodes.
 pub(crate) struct Nodes {
     nodes: Vec<NodeCoordinators>,
     defect: Option<Defect>,
     /// Markers that a defect writes again, and when.
     repeated: Vec<(u64, MarkerCall)>,
-    /// The newest generation of the classic group that a member was told, and that member.
+    /// The newest generation of the classic group in an answer, and the member that got it.
     newest: Option<(i32, String)>,
 }
 
@@ -98,10 +98,10 @@ impl Nodes {
 }
 
 impl Cluster {
-    /// What has arrived is taken, and nodes do what is due.
+    /// Delivers the messages that have arrived, and lets each node do its due work.
     pub(crate) fn turn_nodes(&mut self) {
         for node in 0..self.nodes.nodes.len() {
-            self.begin_anew_where_started(node);
+            self.replace_restarted(node);
         }
         while let Some(parcel) = self.calls.arrived(self.world.now_ms) {
             self.deliver(parcel);
@@ -124,8 +124,8 @@ impl Cluster {
         self.do_work(node);
     }
 
-    /// What a node had in memory is gone when it is started again; connections end when it stops.
-    fn begin_anew_where_started(&mut self, node: usize) {
+    /// Replaces the coordinators of nodes that were started again. Connections end when a node stops.
+    fn replace_restarted(&mut self, node: usize) {
         let start = self.world.nodes[node].started();
         let own = &mut self.nodes.nodes[node];
         if own.start == start {
@@ -186,7 +186,7 @@ impl Cluster {
         }
     }
 
-    /// Draws the tail of the member id that a JoinGroup may be given.
+    /// Draws the random tail of the member id that a JoinGroup may get.
     fn draw_member_id(&mut self, request: &mut groups::Request<'static>) {
         if let groups::Request::JoinGroup { random, .. } = request {
             let mut draw = || self.world.random.next_u64().to_be_bytes();
@@ -194,7 +194,7 @@ impl Cluster {
         }
     }
 
-    /// Carries out what coordinators ask for besides appends and replies.
+    /// Does the work of coordinators besides appends and replies.
     fn do_work(&mut self, node: usize) {
         let NodeCoordinators { start: Some(start), running: Some(running) } = &self.nodes.nodes[node] else {
             return;
@@ -212,7 +212,7 @@ impl Cluster {
         }
     }
 
-    /// Each marker goes to the node that leads its partition.
+    /// Sends each marker to the node that leads its partition.
     fn send_markers(&mut self, from: (usize, u64), markers: &Markers) {
         let marker = TransactionMarker {
             producer_id: markers.producer_id,

@@ -1,5 +1,5 @@
-//! Transactional producers: some write to several partitions and commit or abort, one processes what others have written and
-//! commits how far it has read with its transaction. They die with transactions open, and are fenced by their successors.
+//! Transactional producers. Some write to several partitions and commit or abort. One consumes records, produces results, and commits
+//! its offsets in the same transaction. They die with open transactions, and their successors fence them.
 
 use super::calls::{Answer, Calls, Request};
 use super::reading::fetch;
@@ -36,14 +36,14 @@ const SOURCE: usize = 0;
 const SINK: usize = 1;
 /// The process of the first producer; each life of one is another process.
 const FIRST_PROCESS: i32 = 100;
-/// Transactions have numbers that no value and no group has.
+/// First number of a transaction in the history, above all values and group numbers.
 const FIRST_TRANSACTION: u64 = 1_000_000_000;
-/// So long a transaction may take.
+/// `transaction.timeout.ms`.
 const TRANSACTION_TIMEOUT_MS: i32 = 2_500;
-/// An answer is waited for so long.
+/// Timeout of a request, in ms.
 const ANSWER_MAX_MS: u64 = 1_200;
 const BACKOFF_MS: u64 = 40;
-/// Once in so many turns a producer dies, or gets a successor while it lives.
+/// Turns between two deaths of a producer, on average. It may get a successor while it still lives.
 const LIFE_TURNS: u64 = 700;
 const AWAY_MAX_MS: u64 = 2_000;
 
@@ -64,7 +64,7 @@ enum Step {
     },
 }
 
-/// What it waits for.
+/// The outcome that a producer waits for.
 #[derive(Debug)]
 enum Waits {
     /// A coordinator's answer.
@@ -73,7 +73,7 @@ enum Waits {
     Commit(Appending),
 }
 
-/// A batch that was appended, and may not be committed.
+/// A batch that was appended and is perhaps not committed yet.
 #[derive(Debug, Clone)]
 struct Appending {
     node: usize,
@@ -83,24 +83,24 @@ struct Appending {
     fate: Fate,
 }
 
-/// What was asked.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy)]
 enum Asked {
     Init,
     Offset,
     Step,
-    /// Whether the transaction may reach a partition, of its leader at one of its starts.
+    /// Verification of the transaction in a partition, for the leader at one of its starts (KIP-890).
     Verify {
         node: (usize, u64),
         guard: VerificationGuard,
     },
 }
 
-/// Where a producer is.
+/// Stage of a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Init,
-    /// It asks how far its group has read.
+    /// It fetches the committed offset of its group.
     Offset,
     Idle,
     InTransaction,
@@ -111,7 +111,7 @@ enum Stage {
     Gone,
 }
 
-/// What comes of an answer.
+/// Meaning of an answer.
 enum Verdict {
     Done,
     Again,
@@ -133,18 +133,18 @@ struct TransactionalProducer {
     pause_until_ms: u64,
     transaction: u64,
     steps: VecDeque<Step>,
-    /// Of the first step: it was begun, and perhaps its fate is unknown.
+    /// The first step was begun. `is_uncertain`: its outcome may be unknown.
     is_begun: bool,
-    is_in_doubt: bool,
-    /// Of the processing one: where it reads.
+    is_uncertain: bool,
+    /// Next offset to read, of the producer that processes.
     position: i64,
     /// It has a successor.
     is_replaced: bool,
-    /// It does not know how far its sequence numbers are: behind its transaction it goes on with another epoch.
-    begins_anew: bool,
+    /// Its sequence numbers are uncertain: after this transaction it gets another epoch.
+    needs_new_epoch: bool,
 }
 
-/// All of them.
+/// All transactional producers.
 pub(crate) struct Producers {
     producers: Vec<TransactionalProducer>,
     processes: i32,
@@ -174,7 +174,7 @@ impl Producers {
         self.processes
     }
 
-    /// They end what they have begun, and begin nothing.
+    /// Lets them end their transactions and begin no other.
     pub(crate) fn stop(&mut self) {
         self.is_stopped = true;
     }
@@ -183,7 +183,7 @@ impl Producers {
         self.is_stopped
     }
 
-    /// Whether each transactional id has committed something.
+    /// Returns true if each transactional id has committed something.
     pub(crate) fn are_served(&self, served: &BTreeSet<(&'static str, u64)>) -> bool {
         (0..IDS).all(|id| served.contains(&("transaction committed", id)))
     }
@@ -208,10 +208,10 @@ impl TransactionalProducer {
             transaction: 0,
             steps: VecDeque::new(),
             is_begun: false,
-            is_in_doubt: false,
+            is_uncertain: false,
             position: 0,
             is_replaced: false,
-            begins_anew: false,
+            needs_new_epoch: false,
         }
     }
 
@@ -227,13 +227,13 @@ impl TransactionalProducer {
         self.pause_until_ms = now_ms + BACKOFF_MS;
     }
 
-    /// It is fenced, or has died. It alone could commit its transaction: unless it has asked to, that is aborted.
+    /// Ends a producer that was fenced or died. Its transaction is aborted, unless it has already asked for the commit.
     fn end_life(&mut self, world: &mut World) {
         let has_asked = self.is_begun && matches!(self.steps.front(), Some(Step::End { commit: true }));
         if self.stage == Stage::InTransaction && !has_asked {
             self.note_end(world, false, Outcome::Ok);
         }
-        (self.waits, self.is_begun, self.is_in_doubt) = (None, false, false);
+        (self.waits, self.is_begun, self.is_uncertain) = (None, false, false);
         self.steps.clear();
         self.sequences.clear();
     }
@@ -256,17 +256,17 @@ impl TransactionalProducer {
         world.note(self.process, Operation::Commit, outcome, At::new(SOURCE, offset, GROUP));
     }
 
-    /// The step that was asked for was done.
+    /// Moves on after a step is done.
     fn step_done(&mut self) {
         self.steps.pop_front();
-        (self.is_begun, self.is_in_doubt, self.waits) = (false, false, None);
+        (self.is_begun, self.is_uncertain, self.waits) = (false, false, None);
     }
 
-    /// Nothing is left but to abort.
+    /// Turns to the abort of its transaction.
     fn abort(&mut self) {
-        self.begins_anew = true;
+        self.needs_new_epoch = true;
         self.steps = [Step::End { commit: false }].into();
-        (self.is_begun, self.is_in_doubt, self.waits) = (false, false, None);
+        (self.is_begun, self.is_uncertain, self.waits) = (false, false, None);
     }
 
     /// Begins a transaction, unless there is nothing to process.
@@ -324,7 +324,7 @@ impl TransactionalProducer {
             self.position = position;
         }
         steps.push_back(Step::End { commit: world.random.chance(70) });
-        (self.steps, self.is_begun, self.is_in_doubt) = (steps, false, false);
+        (self.steps, self.is_begun, self.is_uncertain) = (steps, false, false);
     }
 
     fn request(&self, step: &Step) -> Request {
@@ -440,8 +440,8 @@ impl TransactionalProducer {
         self.waits = Some(Waits::Answer { token, until_ms, to });
     }
 
-    /// The leader of a partition asks whether the transaction may reach it. Returns what to append with if there is nothing to
-    /// ask: it has reached it.
+    /// Begins the verification of the transaction in a partition. Returns the guard for the append if none is needed, since the partition
+    /// is already part of the transaction.
     fn verify(
         &mut self,
         (world, calls): (&mut World, &mut Calls),
@@ -503,7 +503,7 @@ impl TransactionalProducer {
                 self.waits = Some(Waits::Commit(Appending { node, term, base_offset, until_ms, fate }));
             }
             Err(refused) if refused.code() == ErrorCode::INVALID_PRODUCER_EPOCH => self.fence(world),
-            // The leader changes, the guard is void, or the last batch has not got here.
+            // The leader changes, the guard is void, or the previous batch is not in this log.
             Err(_) => {}
         }
     }
@@ -525,7 +525,7 @@ impl TransactionalProducer {
     }
 }
 
-/// What a producer does about an error.
+/// Reaction of a producer to an error.
 fn verdict_of(error: ErrorCode) -> Verdict {
     match error {
         ErrorCode::NONE => Verdict::Done,
@@ -537,7 +537,7 @@ fn verdict_of(error: ErrorCode) -> Verdict {
     }
 }
 
-/// The error in an answer, if it is known what was done.
+/// The error code of an answer; `None`: the outcome is unknown.
 pub(super) fn error_of(answer: &Answer) -> Option<ErrorCode> {
     let code = match answer {
         Answer::Gone => return None,
@@ -599,7 +599,7 @@ impl Cluster {
         }
     }
 
-    /// Dies now and then, and comes back as another process; or gets a successor that fences it.
+    /// Lets a producer die now and then and come back as another process, or get a successor that fences it.
     fn dies(&mut self, number: usize) -> bool {
         let (world, done) = (&mut self.world, &mut self.done);
         let producer = &mut self.producers.producers[number];
@@ -624,7 +624,7 @@ impl Cluster {
         done.add("producer replaced");
         producer.is_replaced = true;
         let (id, is_new) = (producer.id, producer.is_new);
-        // What is processed twice is found by what is committed alone: a zombie's reads are as good as a successor's.
+        // The checker finds double processing by committed offsets alone. Reads of a zombie are as good as those of its successor.
         self.producers.add(id, is_new);
         false
     }
@@ -699,8 +699,8 @@ impl Cluster {
         let producer = &mut self.producers.producers[number];
         producer.pause(self.world.now_ms);
         let verdict = error.map_or(Verdict::Again, verdict_of);
-        // What was to be written may be, whatever the error: a coordinator that gives up says no more.
-        producer.is_in_doubt |= matches!(verdict, Verdict::Again);
+        // The write may have been made whatever the error: a coordinator that loses its leadership does not report it.
+        producer.is_uncertain |= matches!(verdict, Verdict::Again);
         match (to, verdict) {
             (_, Verdict::Again) => {}
             (Asked::Init, Verdict::Done) => {
@@ -709,10 +709,10 @@ impl Cluster {
                 };
                 producer.identity = (response.producer_id, response.producer_epoch);
                 producer.sequences.clear();
-                producer.begins_anew = false;
+                producer.needs_new_epoch = false;
                 producer.stage = if producer.processes() { Stage::Offset } else { Stage::Idle };
             }
-            // Another one was faster.
+            // Another producer was faster.
             (Asked::Init, _) => producer.fence(&mut self.world),
             (Asked::Offset, Verdict::Done) => producer.take_offset(&mut self.world, &answer),
             (Asked::Offset, _) => {}
@@ -746,9 +746,9 @@ impl Cluster {
                 producer.note_end(&mut self.world, commit, Outcome::Ok);
                 producer.take_end(answer);
                 let (id, is_processing) = (producer.id, producer.processes());
-                // What was aborted is processed again.
+                // Aborted records are processed again.
                 producer.stage = match is_processing && !commit {
-                    _ if producer.begins_anew => Stage::Init,
+                    _ if producer.needs_new_epoch => Stage::Init,
                     true => Stage::Offset,
                     false => Stage::Idle,
                 };
@@ -762,13 +762,13 @@ impl Cluster {
         self.producers.producers[number].step_done();
     }
 
-    /// The transaction cannot go on: it is aborted, or was taken from the producer.
+    /// Handles a step that was refused: the transaction is aborted, or the producer is fenced.
     fn step_refused(&mut self, number: usize, verdict: &Verdict) {
         let producer = &mut self.producers.producers[number];
         let is_fenced = matches!(verdict, Verdict::Fenced);
         match producer.steps.front() {
             Some(Step::End { commit }) => {
-                let (commit, is_certain) = (*commit, !producer.is_in_doubt);
+                let (commit, is_certain) = (*commit, !producer.is_uncertain);
                 let outcome = if is_certain && commit { Outcome::Fail } else { Outcome::Info };
                 producer.note_end(&mut self.world, commit, outcome);
                 self.done.add("producer fenced");
@@ -792,12 +792,12 @@ impl TransactionalProducer {
         world.note(self.process, Operation::Committed, Outcome::Ok, At::new(SOURCE, offset, GROUP));
         self.position = offset.max(0);
         self.stage = Stage::Idle;
-        // Who goes on elsewhere has its position by itself, not by the group: a successor may have committed meanwhile.
+        // The position is its own and not the group's: a successor may have committed meanwhile.
         let at = At::new(SOURCE, self.position, 0);
         world.note(self.process, Operation::Assign, Outcome::Ok, at);
     }
 
-    /// With transactions of version 2 a producer goes on with the epoch, or the id, that the answer has (KIP-890).
+    /// Takes the answer to EndTxn. In version 2 the producer continues with the epoch, or the id, of the answer (KIP-890).
     fn take_end(&mut self, answer: &Answer) {
         let Answer::Transactions(transactions::Reply::EndTxn(response)) = answer else { return };
         if self.is_new {

@@ -1,37 +1,38 @@
-//! Reading as consumers do: up to the high watermark, or what of the transactions before the last stable offset is committed.
+//! Reads of consumers: up to the high watermark, or the committed transactions before the last stable offset.
 
 use crate::node::records_of;
 use mainstem_log::{AbortedTransaction, Log, ReadBound};
 use mainstem_records::{Batch, EndTransactionMarker};
 use std::collections::{BTreeSet, VecDeque};
 
-/// So many bytes are read at once.
+/// Bytes of one read.
 const READ_BYTES: usize = 1_000;
 
-/// What a consumer gets.
+/// Result of a fetch.
 #[derive(Debug, Default)]
 pub(crate) struct Fetched {
     /// Offsets and values.
     pub(crate) records: Vec<(i64, u64)>,
-    /// Where it goes on.
+    /// Offset of the next fetch.
     pub(crate) next: i64,
 }
 
-/// Reads from an offset on; with `committed_only` as `isolation.level=read_committed`. Nothing where the offset is not there yet.
+/// Reads from an offset on, with `committed_only` like `isolation.level=read_committed`. Returns no records if the offset does not
+/// exist yet.
 pub(crate) fn fetch(log: &Log, from: i64, committed_only: bool) -> Fetched {
     let nothing = Fetched { records: Vec::new(), next: from };
     if from > log.ends().log_end {
         return nothing;
     }
     let bound = if committed_only { ReadBound::LastStable } else { ReadBound::HighWatermark };
-    let range = log.read_waiting(from, bound, READ_BYTES, true).expect("an offset that is there");
+    let range = log.read_waiting(from, bound, READ_BYTES, true).expect("an existing offset");
     let Some(range) = range else { return nothing };
     let bytes = range.to_vec().expect("a read");
     visible(&bytes, from, range.aborted)
 }
 
-/// The records of clients in some bytes without those of aborted transactions, as Java's consumer finds them: a transaction is
-/// aborted from its first offset on until its producer's next marker.
+/// The records of clients in these bytes, without those of aborted transactions. As in Java's consumer, a transaction is aborted from
+/// its first offset until its producer's next marker.
 fn visible(bytes: &[u8], from: i64, mut aborted: Vec<AbortedTransaction>) -> Fetched {
     aborted.sort_by_key(|aborted| aborted.first_offset);
     let (mut aborted, mut open) = (VecDeque::from(aborted), BTreeSet::new());

@@ -1,4 +1,4 @@
-//! A whole cluster: what it promises holds, whatever fails; and what its driver does wrong is found.
+//! Tests of a whole cluster: its guarantees hold under all faults, and the checker finds mistakes of its driver.
 
 use super::calls::{Answer, Request};
 use super::producers::error_of;
@@ -21,7 +21,7 @@ use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// From the end of the faults until everybody has been served again, in ms of virtual time.
+/// Longest time from the end of the faults until all clients are served again, in ms of virtual time.
 const RESUMED_MAX_MS: u64 = 20_000;
 
 fn assert_good(verdict: &Verdict) {
@@ -72,8 +72,8 @@ fn what_a_cluster_promises_holds_whatever_fails() {
     assert!(seeds.count() == 1 || done.contains_key("records deleted"));
 }
 
-/// What a power cut takes from a node with `write.caching` is with the others: no fault comes at the same time that keeps these from
-/// saying so.
+/// Runs with `write.caching`: the others have the records that a power cut takes from a node. No fault at the same time keeps them
+/// from answering.
 #[test]
 fn of_a_cluster_with_caching_power_cuts_lose_nothing() {
     let kinds = [Kill, PowerCutOne, PartitionOne, PartitionHalf, PartitionRing, HangingSync, FullDisk];
@@ -92,7 +92,7 @@ fn of_a_cluster_with_caching_power_cuts_lose_nothing() {
     }
 }
 
-/// Of so many seeds of mixtures, one is tried with each kind of fault alone.
+/// Number of mixture seeds for each seed that is tried with each kind of fault alone.
 const SEEDS_A_SEED: u64 = 100;
 
 impl Subject for Cluster {
@@ -105,14 +105,14 @@ impl Subject for Cluster {
     }
 }
 
-/// Of a whole cluster, whose partitions have leaders of their own and disks in common.
+/// The same in a whole cluster, whose partitions have different leaders and share disks.
 #[test]
 fn acknowledgements_of_a_cluster_resume_within_three_seconds_of_any_one_fault() {
     let faults: Vec<_> = OneFault::all().into_iter().filter(|fault| fault.nodes == 3).collect();
     check_pauses(SEEDS_A_SEED, &faults, |seed, fault| {
         let options = ClusterOptions { faults: FaultKinds::of(&[fault.kind]), ..ClusterOptions::default() };
         let mut cluster = Cluster::new(seed, options);
-        // More than a majority is not there meanwhile.
+        // Only a majority is up meanwhile.
         let min_insync = cluster.world.min_insync.min(2);
         cluster.world.set_min_insync(min_insync);
         let pause_ms = fault.longest_pause_ms(&mut cluster, DATA_PARTITIONS)?;
@@ -123,7 +123,7 @@ fn acknowledgements_of_a_cluster_resume_within_three_seconds_of_any_one_fault() 
     });
 }
 
-/// Those that stand still for longer than a session; what they then commit is not theirs any more.
+/// Tests members that stall for longer than their session: they commit partitions that they do not own any more.
 #[test]
 fn members_of_classic_groups_are_thrown_out_and_come_back() {
     let mut done = BTreeMap::<_, usize>::new();
@@ -154,7 +154,7 @@ fn equal_seeds_give_equal_histories() {
     }
 }
 
-/// The first violations that a defect leads to.
+/// First violations that a defect leads to.
 fn found(defect: Defect, seeds: u64) -> Vec<Violation> {
     let options = ClusterOptions { defect: Some(defect), ..ClusterOptions::default() };
     let violations = |seed| simulate_cluster(seed, options).violations;
@@ -174,7 +174,7 @@ fn a_marker_that_is_written_again_into_the_next_transaction_is_found() {
     assert_finds(Defect::RepeatsMarkers, 10, is_torn);
 }
 
-/// Who was thrown out of a classic group commits as if it were still in it.
+/// A removed member of a classic group commits as if it were still a member.
 #[test]
 fn a_commit_of_an_earlier_generation_is_found() {
     assert_finds(Defect::CommitsForAnyGeneration, 400, |fault| matches!(fault, Fault::CommitWentBack { .. }));
@@ -182,7 +182,7 @@ fn a_commit_of_an_earlier_generation_is_found() {
 
 /// A transactional id that no producer has.
 const ID: &str = "asked-by-hand";
-/// Of requests of clients whose transactions have version 1.
+/// Version of the requests of clients with transactions of version 1.
 const VERSION: i16 = 3;
 
 /// Producer id and epoch.
@@ -220,7 +220,7 @@ fn commit((producer_id, producer_epoch): Identity) -> transactions::Request<'sta
     })
 }
 
-/// What a node answers within two seconds.
+/// Asks a node. Returns its answer within two seconds, if any.
 fn ask(cluster: &mut Cluster, node: usize, request: transactions::Request<'static>) -> Option<Answer> {
     let request = Request::Transactions { request, version: VERSION };
     let token = cluster.calls.ask(cluster.world.transit(), node, request);
@@ -234,7 +234,7 @@ fn ask(cluster: &mut Cluster, node: usize, request: transactions::Request<'stati
     None
 }
 
-/// Asks until it is done, for two seconds.
+/// Repeats a request until it succeeds, for at most two seconds.
 fn done(cluster: &mut Cluster, node: usize, (request, identity): (Ask, Identity)) -> Option<Answer> {
     let until_ms = cluster.world.now_ms + 2_000;
     while cluster.world.now_ms < until_ms {
@@ -246,8 +246,8 @@ fn done(cluster: &mut Cluster, node: usize, (request, identity): (Ask, Identity)
     None
 }
 
-/// A coordinator that does not know yet that another one is in its place says nothing about a transaction from memory: that it is
-/// committed, which is that of the one before, or that it reaches a partition, of one that has ended since.
+/// A replaced coordinator that does not know of its successor answers nothing about a transaction from memory. The commit that it
+/// remembers may be of the previous transaction, and a partition may be part of one that has ended since.
 #[test]
 fn a_coordinator_that_was_replaced_says_nothing_of_transactions_from_memory() {
     let mut asked = [0, 0];
@@ -267,7 +267,7 @@ fn a_coordinator_that_was_replaced_says_nothing_of_transactions_from_memory() {
         let identity = (answer.producer_id, answer.producer_epoch);
         assert!(done(&mut cluster, old, (reach, identity)).is_some(), "seed {seed}");
         if !is_open {
-            // It is said again when it is complete.
+            // The answer is repeated when the transaction is complete.
             assert!(done(&mut cluster, old, (commit, identity)).is_some(), "seed {seed}");
             assert!(done(&mut cluster, old, (commit, identity)).is_some(), "seed {seed}");
         }
@@ -280,8 +280,8 @@ fn a_coordinator_that_was_replaced_says_nothing_of_transactions_from_memory() {
             cluster.turn();
         }
         let (next, asks): (Ask, Ask) = if is_open { (commit, reach) } else { (reach, commit) };
-        let goes_on = done(&mut cluster, new, (next, identity)).is_some();
-        if !goes_on || cluster.world.nodes[old].leads(TRANSACTIONS).is_none() {
+        let has_ended = done(&mut cluster, new, (next, identity)).is_some();
+        if !has_ended || cluster.world.nodes[old].leads(TRANSACTIONS).is_none() {
             continue;
         }
         asked[usize::from(is_open)] += 1;

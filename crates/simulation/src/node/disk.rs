@@ -1,42 +1,42 @@
-//! What is wrong with a simulated node's disk.
+//! Faults of a simulated node's disk.
 
 use super::Node;
 use super::running::Running;
 
-/// What a stop and a start have on a disk that is full.
+/// Bytes that a stop and a start may still write on a full disk.
 const RESERVE_BYTES: u64 = 1 << 20;
-/// How often it is looked whether there is room again.
-const LOOK_FOR_ROOM_MS: u64 = 500;
+/// Interval between two checks whether a full disk has free space again, in ms.
+const DISK_FULL_RETRY_MS: u64 = 500;
 
-/// What is wrong with a disk.
+/// Faults of a disk.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct DiskFaults {
-    /// It is full until then.
+    /// End of the time in which it is full; `None`: it is not full.
     pub(super) full_until_ms: Option<u64>,
-    /// No sync is done before.
+    /// Time before which no sync ends.
     pub(super) hangs_until_ms: u64,
     /// One of the next syncs fails.
     pub(super) fails: bool,
-    /// So long takes a sync, at most; 0: no longer than elsewhere.
+    /// Longest duration of a sync in ms; 0: the default.
     pub(super) sync_max_ms: u64,
-    room_at_ms: u64,
+    retry_at_ms: u64,
 }
 
 impl Node {
-    /// Its disk has room for so many bytes, until then.
-    pub(crate) fn fill_disk(&mut self, room: u64, until_ms: u64) {
-        self.storage.set_free_space(Some(room));
+    /// Leaves only `free_bytes` of free space on its disk until `until_ms`.
+    pub(crate) fn fill_disk(&mut self, free_bytes: u64, until_ms: u64) {
+        self.storage.set_free_space(Some(free_bytes));
         self.disk.full_until_ms = Some(until_ms);
     }
 
-    /// A stop and a start on a full disk live on what was kept in reserve.
+    /// Gives a stop and a start on a full disk some reserved free space.
     pub(super) fn take_reserve(&self) {
         if self.disk.full_until_ms.is_some() {
             self.storage.set_free_space(Some(RESERVE_BYTES));
         }
     }
 
-    /// No sync is done before.
+    /// Time before which no sync ends.
     pub(crate) fn hang_disk(&mut self, until_ms: u64) {
         self.disk.hangs_until_ms = until_ms;
         if let Some(round) = self.running.as_mut().and_then(|running| running.round.as_mut()) {
@@ -44,7 +44,7 @@ impl Node {
         }
     }
 
-    /// The next sync fails, and what it should have written is not on the disk.
+    /// Lets the next sync fail. Its data is not on the disk.
     pub(crate) fn fail_sync(&mut self) {
         if let Some(running) = &mut self.running {
             running.has_failing_disk = true;
@@ -58,7 +58,7 @@ impl Node {
         self.storage.fail_syncs(0);
     }
 
-    /// A sync takes so long, at most.
+    /// Lets each sync take up to `sync_max_ms`.
     pub(crate) fn slow_disk(&mut self, sync_max_ms: u64) {
         self.disk.sync_max_ms = sync_max_ms;
     }
@@ -82,20 +82,21 @@ impl Node {
             self.storage.set_free_space(None);
             self.disk.full_until_ms = None;
         }
-        if now_ms >= self.disk.room_at_ms {
-            self.disk.room_at_ms = now_ms + LOOK_FOR_ROOM_MS;
+        if now_ms >= self.disk.retry_at_ms {
+            self.disk.retry_at_ms = now_ms + DISK_FULL_RETRY_MS;
             self.running.iter().for_each(|running| running.dir.retry_after_disk_full(now_ms));
         }
     }
 
-    /// Returns true if it runs, votes, and has all that it has acknowledged. Links are of no account.
+    /// Returns true if it runs, votes, and has all records that it has acknowledged. Its links do not matter.
     pub(crate) fn is_sound(&self, now_ms: u64) -> bool {
-        let has_room = |running: &Running| self.disk.full_until_ms.is_none() && !running.dir.is_full();
-        let runs = self.running.as_ref().is_some_and(|running| has_room(running) && !running.has_failed());
+        let has_free_space = |running: &Running| self.disk.full_until_ms.is_none() && !running.dir.is_full();
+        let runs =
+            self.running.as_ref().is_some_and(|running| has_free_space(running) && !running.has_failed());
         runs && self.disk.hangs_until_ms <= now_ms && !self.may_lack
     }
 
-    /// Returns true if a power cut may have taken what it has acknowledged, and it has not caught up since.
+    /// Returns true if a power cut may have destroyed records that it has acknowledged, and it has not caught up since.
     pub(crate) fn may_lack(&self) -> bool {
         self.may_lack
     }

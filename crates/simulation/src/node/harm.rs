@@ -1,4 +1,4 @@
-//! What tests do to a simulated node beside faults.
+//! Damage that tests do to a simulated node, in addition to faults.
 
 use super::{DIR, Node};
 use mainstem_log::LogConfig;
@@ -20,7 +20,7 @@ pub(crate) enum FileLoss {
 }
 
 impl Node {
-    /// Alters the setting, while it runs or not.
+    /// Alters `write.caching`, whether it runs or not.
     pub(crate) fn alter_write_caching(&mut self, write_caching: bool) {
         if write_caching != self.caches_now {
             self.caches_now = write_caching;
@@ -28,7 +28,7 @@ impl Node {
         }
     }
 
-    /// Loses something of the log of the first partition, while it does not run.
+    /// Removes a part of the log of the first partition. The node must not run.
     pub(crate) fn lose_files(&mut self, loss: FileLoss) {
         assert!(self.running.is_none());
         self.has_lost_files = true;
@@ -55,7 +55,7 @@ impl Node {
         }
     }
 
-    /// Returns true if it runs and lacks what it has promised.
+    /// Returns true if it runs and lacks records that it has promised.
     pub(crate) fn lacks_promised(&self) -> bool {
         let lacks = |number| {
             let partition = self.partition(number)?;
@@ -64,7 +64,7 @@ impl Node {
         (0..self.partitions.len()).any(|number| lacks(number).unwrap_or(false))
     }
 
-    /// Removes all that retention may: it begins a segment, and takes the one before it once that is durable.
+    /// Removes all that retention may: rolls a segment, and removes the previous one once the new one is durable.
     pub(crate) fn retain_nothing(&mut self) {
         let now_ms = self.clock.mono_ms();
         let Some(partition) = self.partition(0) else { return };
@@ -86,8 +86,8 @@ impl Node {
         partition.request_flush();
     }
 
-    /// Has the log of the first partition begin at the high watermark, as if all before had been deleted, with all on disk. Returns
-    /// where.
+    /// Lets the log of the first partition start at the high watermark, as if all records before it had been deleted, and syncs it.
+    /// Returns the new log start.
     pub(crate) fn begin_at_high_watermark(&mut self) -> i64 {
         let running = self.running.as_mut().expect("it runs");
         running.sync_all();
@@ -103,7 +103,7 @@ impl Node {
         begun.expect("it takes part")
     }
 
-    /// Removes records from a replica that no client has deleted.
+    /// Removes records from one replica that no client has deleted.
     pub(crate) fn delete_by_mistake(&mut self, partition: usize, offset: i64) {
         let partition = self.partition(partition).expect("it runs");
         let deleted =

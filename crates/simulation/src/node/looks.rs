@@ -1,4 +1,4 @@
-//! What is looked at in a simulated node, to judge it.
+//! Queries about a simulated node, for the judgement of a run.
 
 use super::Node;
 use super::running::read_records;
@@ -13,7 +13,7 @@ impl Node {
         led.is_leader.then(|| super::term_of(led.epoch))
     }
 
-    /// The same, where what leaders before it have committed is known to be committed.
+    /// The same, if the leader knows the commits of the leaders before it.
     pub(crate) fn leads_settled(&self, partition: usize) -> Option<u64> {
         let led = self.partition(partition)?.leadership();
         led.is_settled.then(|| super::term_of(led.epoch))
@@ -29,19 +29,19 @@ impl Node {
         self.partition(partition)?.with_replica_by_hand(|replica| look(replica.log()))
     }
 
-    /// How many replicas are in sync as this one sees it, the leader.
+    /// Number of in-sync replicas, as the leader sees it.
     #[cfg(test)]
     pub(crate) fn in_sync(&self, partition: usize) -> usize {
         self.partition(partition).map_or(0, |partition| partition.in_sync().len())
     }
 
-    /// What precedes this offset of a partition it knows to be committed: it has noted that, or seen it since it runs.
+    /// High watermark of a partition as far as the node knows it: from its checkpoint, or since it runs.
     pub(crate) fn known_end(&self, partition: usize) -> i64 {
         let noted = self.checkpoint[partition];
         self.ends(partition).map_or(noted, |ends| ends.high_watermark.max(noted))
     }
 
-    /// What precedes this offset of a partition is here for good, whether it runs or not.
+    /// Offset of a partition before which all records are committed and durable here, whether the node runs or not.
     pub(crate) fn kept_end(&self, partition: usize) -> i64 {
         self.kept_ends[partition]
     }
@@ -51,7 +51,7 @@ impl Node {
         Some(super::term_of(self.partition(partition)?.leadership().epoch))
     }
 
-    /// End and term of all that it has, if all of it is committed.
+    /// Index and term of its last entry, and its log end, if all of it is committed.
     pub(crate) fn content_end(&self, partition: usize) -> Option<(u64, u64, i64)> {
         let partition = self.partition(partition)?;
         let looked = partition.with_replica_by_hand(|replica| {
@@ -65,7 +65,7 @@ impl Node {
     pub(crate) fn records(&self, partition: usize, from: i64, all: bool) -> Vec<(i64, u64)> {
         let Some(ends) = self.ends(partition) else { return Vec::new() };
         let end = if all { ends.log_end } else { ends.high_watermark };
-        // What the log has not any more has been added up.
+        // Records that the log no longer has were applied.
         let applier = self.running.iter().filter_map(|running| running.applier.as_ref());
         let added_up = applier.flat_map(|applier| applier.values(from..ends.log_start.min(end)));
         let mut records: Vec<_> = added_up.collect();

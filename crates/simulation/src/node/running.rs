@@ -1,4 +1,4 @@
-//! A node that runs: its partitions, with what a broker has threads for.
+//! A running node: its partitions, and the work for which a broker has threads.
 
 use super::disk::DiskFaults;
 use super::group_of;
@@ -24,24 +24,24 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Segments of data: there are many.
+/// Size of segments of data, small so that there are many.
 const SEGMENT_BYTES: u32 = 3_000;
-/// Segments of internal topics, whose batches are larger.
+/// Size of segments of internal topics, whose batches are larger.
 const INTERNAL_SEGMENT_BYTES: u32 = 30_000;
-/// Batches are read in ranges of so many bytes.
+/// Bytes of one read of batches.
 const READ_BYTES: usize = 16 << 10;
 /// The id of the cluster.
 pub(super) const CLUSTER: &str = "cluster";
 /// `replica.lag.time.max.ms`.
 pub(super) const LAG_MAX_MS: u64 = 1_500;
-/// Promises of replicas are synced at times that are multiples of this.
+/// Promises of replicas are synced at multiples of this time, in ms.
 const PROMISES_SYNC_MS: u64 = 100;
-/// A replica that has failed says so within this time.
+/// Longest time until a failed replica notifies its waiters, in ms.
 const SILENT_MAX_MS: u64 = 1_000;
-/// Percent of the turns in which the flusher's helpers do what waits for them.
+/// Percent of the turns in which the flusher's helpers do their jobs.
 const JOBS_PERCENT: u64 = 30;
 
-/// What a node is started with.
+/// Parameters of a node's start.
 pub(super) struct Opening<'a> {
     pub(super) id: ReplicaId,
     pub(super) voters: &'a [ReplicaId],
@@ -53,7 +53,7 @@ pub(super) struct Opening<'a> {
     pub(super) generation: u64,
     pub(super) has_snapshots: bool,
     pub(super) log_append_time: bool,
-    /// Those that were noted, by partition.
+    /// Checkpointed high watermarks, by partition.
     pub(super) high_watermarks: &'a [i64],
     pub(super) may_lack_promised: bool,
     pub(super) seed: &'a mut u64,
@@ -61,25 +61,25 @@ pub(super) struct Opening<'a> {
 
 pub(super) struct Running {
     pub(super) dir: Arc<LogDir>,
-    /// `None`: the node looks after it.
+    /// The journal of the directory; `None`: the whole node owns it.
     journal: Option<Arc<Mutex<Journal>>>,
     pub(super) links: Arc<Links>,
     beat: Beat,
     next_beat_ms: u64,
-    /// Those that are opened by hand.
+    /// Partitions that the world has opened.
     partitions: Vec<Arc<Partition>>,
     pub(super) topics: Arc<Topics>,
     pub(super) events: Arc<Events>,
     pub(super) round: Option<Round>,
-    /// Number of looks at its partitions.
+    /// Number of checks of its partitions.
     looks: usize,
-    /// When a replica was first seen to have failed of which those who wait have not heard.
+    /// Time at which a failed replica was first seen whose waiters were not notified yet.
     silent_since_ms: Option<u64>,
-    /// A sync has failed since it was started, or was to.
+    /// A sync has failed since the start, or the next one will.
     pub(super) has_failing_disk: bool,
-    /// Of the first partition.
+    /// Applied state of the first partition.
     pub(super) applier: Option<Applier>,
-    /// The node of a broker, with its metadata.
+    /// The whole node, if it has metadata.
     pub(super) whole: Option<Whole>,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Round {
     synced: SyncedRound,
 }
 
-/// What has befallen replicas.
+/// Events of replicas.
 #[derive(Default)]
 pub(super) struct Events {
     lost: Mutex<Vec<(usize, Lost)>>,
@@ -128,7 +128,7 @@ pub(super) fn settings(log: Arc<LogConfig>, write_caching: bool, min_insync: usi
     Arc::new(TopicSettings::of_log(log, write_caching, min_insync))
 }
 
-/// Links of a node to the others, for its start of a number.
+/// Links of a node to the others, for the start with this number.
 pub(super) fn links((id, start): (ReplicaId, u64), voters: &[ReplicaId], clock: &Clock) -> Arc<Links> {
     let node = id.node();
     let peer = |id: &ReplicaId| Peer { node: id.node(), host: "127.0.0.1".into(), port: 1 };
@@ -144,7 +144,7 @@ pub(super) fn links((id, start): (ReplicaId, u64), voters: &[ReplicaId], clock: 
     Links::by_hand(identity, peers, options)
 }
 
-/// The partitions by topic; those of one follow each other.
+/// The partitions by topic; those of one topic are adjacent.
 fn topics_of(identities: &[PartitionIdentity], partitions: &[Arc<Partition>]) -> Arc<Topics> {
     let topics = Arc::<Topics>::default();
     let mut from = 0;
@@ -202,7 +202,7 @@ impl Opening<'_> {
             timestamp_type: if is_internal { TimestampType::CreateTime } else { of_data },
             ..LogConfig::default()
         });
-        // As a broker opens partitions, and what snapshots are made of.
+        // As a broker does: `open` for the metadata log, which has snapshots, and `open_replica` for other partitions.
         let open = if self.has_snapshots { Log::open } else { Log::open_replica };
         (open(dir, identity, config.clone(), now_ms).expect("the log opens").0, config)
     }
@@ -230,7 +230,7 @@ impl Opening<'_> {
     }
 }
 
-/// As a process that dies: nothing of what waits is done.
+/// Acts like a process that dies: pending work is not done.
 impl Drop for Running {
     fn drop(&mut self) {
         self.dir.flusher().forget_waiting();
@@ -275,7 +275,7 @@ impl Running {
         }
     }
 
-    /// Does what a broker's threads would do by now.
+    /// Does the work that a broker's threads would have done by now.
     pub(super) fn pass_time(&mut self, clock: &Clock, disk: DiskFaults, random: &mut Random) {
         let now_ms = clock.mono_ms();
         if now_ms >= self.next_beat_ms {
@@ -294,7 +294,7 @@ impl Running {
         if random.chance(JOBS_PERCENT) {
             self.dir.flusher().run_jobs();
         }
-        // Now and then, and not by the disk's queue: what it has had before counts as well.
+        // At intervals, and not through the disk's queue: entries that it had before count as well.
         if is_synced
             && now_ms.is_multiple_of(PROMISES_SYNC_MS)
             && !disk.fails
@@ -315,17 +315,17 @@ impl Running {
         if let Some(offer) = self.events.offered.lock().take() {
             applier.note_offer(offer);
         }
-        // It waits for what the flusher's helpers do.
+        // The applier waits for jobs of the flusher's helpers.
         self.dir.flusher().set_jobs_inline(true);
         applier.pass_time(partition, clock);
         self.dir.flusher().set_jobs_inline(false);
         partition.check();
     }
 
-    /// Looks whether those who wait hear soon of a replica that has failed.
+    /// Checks that the waiters of a failed replica are notified soon.
     pub(super) fn check_failures(&mut self, now_ms: u64) {
         let partitions = self.partitions();
-        // One after another: what does not hold of one mostly does not hold a moment later.
+        // One partition in each turn: a violated invariant mostly stays violated.
         self.looks += 1;
         if let Some(partition) = partitions.get(self.looks % partitions.len().max(1)) {
             partition.check();
@@ -338,14 +338,14 @@ impl Running {
         assert!(now_ms <= since_ms + SILENT_MAX_MS, "a replica has failed, and nothing is said of it");
     }
 
-    /// Begins a round of syncs, where something waits for one and none is under way.
+    /// Begins a round of syncs, if there is a request for one and no round is under way.
     pub(super) fn begin_round_if_due(&mut self, done_at_ms: u64) {
         let flusher = self.dir.flusher();
         if self.round.is_some() || !flusher.has_waiting() {
             return;
         }
         let round = Round { done_at_ms, synced: flusher.begin_round() };
-        // What was not written is known at once: another sync of the same files would say that all is well.
+        // A failed write is reported immediately: a second sync of the same files would succeed without the data.
         match round.synced.has_failed() {
             true => self.end_round(round),
             false => self.round = Some(round),
@@ -364,7 +364,7 @@ impl Running {
         journal.check();
     }
 
-    /// Syncs all that there is.
+    /// Syncs everything.
     #[cfg(test)]
     pub(super) fn sync_all(&mut self) {
         if let Some(round) = self.round.take() {
@@ -376,7 +376,7 @@ impl Running {
         self.end_round(round);
     }
 
-    /// Returns true if the log directory cannot be used any more, or a replica in it.
+    /// Returns true if the log directory or a replica in it has failed.
     pub(super) fn has_failed(&self) -> bool {
         self.dir.failure().is_some() || self.partitions().iter().any(|one| one.replica_failure().is_some())
     }

@@ -1,4 +1,4 @@
-//! A node as a broker has it, with its metadata and the other nodes; its threads take turns by seed.
+//! A whole node of a broker, with its metadata and links. The seed decides in which order its threads run.
 
 use super::running::{CLUSTER, LAG_MAX_MS, Running, links};
 use mainstem_config::{BrokerConfig, Properties, Sources};
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// Open files that a node may have.
 const DESCRIPTORS: u64 = 10_000;
-/// Interval between two looks whether something is to be looked after.
+/// Interval between two rounds of upkeep.
 const UPKEEP_EVERY: Duration = Duration::from_millis(500);
 /// `broker.heartbeat.interval.ms`.
 const HEARTBEAT_MS: u64 = 300;
@@ -31,7 +31,7 @@ pub(crate) const SESSION_MS: u64 = 1_500;
 /// Bytes of metadata after which a snapshot is due.
 const SNAPSHOT_BYTES: u64 = 3_000;
 
-/// What a node of a broker is started with.
+/// Parameters of a whole node's start.
 pub(super) struct Starting<'a> {
     pub(super) id: ReplicaId,
     pub(super) voters: &'a [ReplicaId],
@@ -41,7 +41,7 @@ pub(super) struct Starting<'a> {
     pub(super) min_insync: usize,
     /// Number of this start.
     pub(super) start: u64,
-    /// The directories of the metadata logs, by node.
+    /// Directory ids of the metadata logs, by node.
     pub(super) directories: &'a BTreeMap<i32, Uuid>,
     pub(super) schedule: &'a Schedule,
     pub(super) seed: u64,
@@ -98,7 +98,7 @@ impl Starting<'_> {
         self.schedule.group(self.clock, self.seed)
     }
 
-    /// Makes the directory, as the founding of a cluster does. Returns its id.
+    /// Formats the directory as for a new cluster. Returns the directory id.
     pub(super) fn format(&self) -> Uuid {
         self.group().act(|| Uuid(self.open(&self.config()).metadata().directory_id()))
     }
@@ -145,7 +145,7 @@ impl Starting<'_> {
     }
 }
 
-/// Starts a node, and looks after it until it stops.
+/// Starts a node, and does its upkeep until it stops.
 fn start(node: &Node, has_started: &AtomicBool) {
     let (local, store) = (&node.local, &node.local.store);
     match node.start() {
@@ -166,7 +166,7 @@ fn start(node: &Node, has_started: &AtomicBool) {
     }
 }
 
-/// Stops a node in order, as a broker does when its clients are gone.
+/// Stops a node in order, as a broker does after its clients have disconnected.
 fn stop(node: &Node) {
     let (local, hurry) = (&node.local, AtomicBool::new(false));
     let cluster = node.cluster.as_ref().expect("it has other nodes");
@@ -182,14 +182,14 @@ fn stop(node: &Node) {
 }
 
 impl Whole {
-    /// All partitions of the node now, that of the metadata with them.
+    /// All partitions of the node now, with the metadata partition.
     pub(super) fn partitions(&self) -> Vec<Arc<Partition>> {
         let mut partitions = self.node.local.store.partitions();
         partitions.push(self.node.controller.log().clone());
         partitions
     }
 
-    /// Begins to stop it in order. Returns false where it has not started yet: nothing waits for it then.
+    /// Begins to stop it in order. Returns false if it has not finished its start: then there is nothing to wait for.
     pub(super) fn begin_stop(&mut self) -> bool {
         if self.stopping.is_none() && self.has_started.load(Ordering::Acquire) {
             let node = self.node.clone();

@@ -2,7 +2,7 @@ use super::*;
 use crate::tests::seeds_of;
 use std::collections::BTreeMap;
 
-/// How many seeds of whole nodes are tried.
+/// Environment variable for the number of seeds of whole nodes.
 const SEEDS_VARIABLE: &str = "TEST_SIMULATED_NODES";
 const SEEDS: u64 = 100;
 

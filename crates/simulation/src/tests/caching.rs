@@ -1,5 +1,5 @@
-//! Power cuts of nodes whose writes count as persisted (`write.caching`): of one, nothing acknowledged is lost; of a majority, what
-//! the replicas say, and nothing else.
+//! Power cuts with `write.caching`. A cut of one node loses no acknowledged record. A cut of a majority loses only the records that
+//! the replicas report.
 
 use super::seeds;
 use crate::clients::Producer;
@@ -8,10 +8,10 @@ use crate::node::Node;
 use crate::world::{SimulationOptions, Stop, TURN_MS, World};
 use mainstem_replication::history::{Event, Operation};
 
-/// So long at most until all replicas agree: a replica in doubt votes after 4 s.
+/// Longest time until all replicas agree, in ms. It contains the vote hold of 4 s.
 const AGREE_MAX_MS: u64 = 20_000;
 
-/// Worlds with caching, which is drawn from the seed: of some seven seeds one has it.
+/// Worlds with `write.caching`, which about one in seven seeds has.
 fn worlds(runs: u64) -> impl Iterator<Item = (u64, World)> {
     let options = SimulationOptions { faults: FaultKinds::NONE, ..SimulationOptions::default() };
     let worlds = seeds(runs).map(move |seed| (seed, World::new(seed, options)));
@@ -26,12 +26,12 @@ pub(super) fn end(world: &World, node: usize) -> i64 {
     world.nodes[node].extent().expect("it runs").1
 }
 
-/// What replicas have said to be lost.
+/// Losses that replicas have reported.
 pub(super) fn reports(world: &World) -> impl Iterator<Item = &Event> {
     world.history.iter().filter(|event| event.operation == Operation::Lost)
 }
 
-/// Records are acknowledged again, and all replicas have the same.
+/// Runs until records are acknowledged again and all replicas are equal.
 pub(super) fn recover(world: &mut World, case: &str) {
     world.heal();
     let (since, healed_ms) = (world.history.len(), world.now_ms);
@@ -52,14 +52,14 @@ pub(super) fn assert_good(world: World, seed: u64, case: &str) {
     assert!(verdict.is_good(), "{case}: {:?}", verdict.violations);
 }
 
-/// The leader has counted on what a follower has lost; it sends that again, and leads on.
+/// A follower loses records that the leader has counted for commits. The leader sends them again, and stays the leader.
 #[test]
 fn a_follower_that_has_lost_what_it_acknowledged_is_caught_up() {
     let (mut cases, mut lost) = (0, 0);
     for (seed, mut world) in worlds(160) {
         let case = format!("seed {seed}");
         run(&mut world, 4_000);
-        // Nothing new comes that would show what is missing: the leader has to hear of it.
+        // No new append shows the loss: the follower has to report it to the leader.
         let producers = std::mem::take(&mut world.producers);
         while !world.agrees() {
             assert!(world.now_ms < AGREE_MAX_MS, "{case}: no agreement");
@@ -89,8 +89,7 @@ fn a_follower_that_has_lost_what_it_acknowledged_is_caught_up() {
     assert!(lost > 0 || is_one_seed, "of {cases} power cuts none took anything");
 }
 
-/// Whichever node it is, under load, and however soon it comes back: the two others have all that was acknowledged, and elect one
-/// of them.
+/// Cuts the power of any node under load, for any time. The two others have all acknowledged records, and elect one of them.
 #[test]
 fn a_power_cut_of_one_node_with_caching_loses_nothing() {
     for (seed, mut world) in worlds(320) {
@@ -108,7 +107,7 @@ fn a_power_cut_of_one_node_with_caching_loses_nothing() {
     }
 }
 
-/// Elections take longer over links and disks that are slow, and no longer than the node is in doubt.
+/// Elections take longer with slow links and disks, and still end within the vote hold.
 #[test]
 fn a_power_cut_of_one_node_over_slow_links_and_disks_loses_nothing() {
     for (seed, mut world) in worlds(320) {
@@ -130,8 +129,8 @@ fn a_power_cut_of_one_node_over_slow_links_and_disks_loses_nothing() {
     }
 }
 
-/// The setting is altered while records are written, on each node when it hears of it, and one of them loses its power thereabouts: what
-/// it has acknowledged under the one setting or the other is with the others.
+/// The setting is altered during writes, on each node at its own time, and one node loses its power around then. The others have the
+/// records that it has acknowledged under either value.
 #[test]
 fn a_power_cut_of_one_node_loses_nothing_while_the_setting_is_altered() {
     for (seed, mut world) in worlds(320) {
@@ -145,7 +144,7 @@ fn a_power_cut_of_one_node_loses_nothing_while_the_setting_is_altered() {
         while world.now_ms < since_ms + 600 {
             let passed_ms = world.now_ms - since_ms;
             for (node, at_ms) in alter_in_ms.iter().enumerate() {
-                // And back, on a node where that comes late.
+                // And back, on a node that gets the change late.
                 let caches = passed_ms < *at_ms || (seed.is_multiple_of(3) && passed_ms > at_ms + 200);
                 world.nodes[node].alter_write_caching(caches);
             }
@@ -163,14 +162,14 @@ fn a_power_cut_of_one_node_loses_nothing_while_the_setting_is_altered() {
     }
 }
 
-/// What was acknowledged while the setting was on is synced when it is off, and what comes then is before it is acknowledged.
+/// When the setting is switched off, earlier acknowledged records are synced, and later ones are synced before their acknowledgement.
 #[test]
 fn without_the_setting_power_cuts_of_all_nodes_lose_nothing_any_more() {
     for (seed, mut world) in worlds(240) {
         let case = format!("seed {seed}");
         run(&mut world, 3_000);
         world.nodes.iter_mut().for_each(|node| node.alter_write_caching(false));
-        // The longest sync, and one that was under way.
+        // Time for the longest sync, and for one that was under way.
         run(&mut world, 2_000);
         let back_ms = world.now_ms + 5 + world.random.below(3_000);
         (0..3).for_each(|node| world.take_down(node, Stop::PowerCut, back_ms));
@@ -181,16 +180,16 @@ fn without_the_setting_power_cuts_of_all_nodes_lose_nothing_any_more() {
     }
 }
 
-/// Who loses its power at the same time.
+/// Nodes that lose their power at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// The leader runs on, and is cut off until the others have elected one of them.
+    /// All but the leader, which keeps running, but is cut off until the others have elected a leader.
     Followers,
     LeaderAndOne,
     All,
 }
 
-/// What is gone is what was said to be. Returns how many records the node that knew of most has counted.
+/// Checks that exactly the reported records are lost. Returns the largest number of lost records that a node has counted.
 fn check_cut_of_majority(seed: u64, mut world: World, cut: Cut) -> u64 {
     let case = format!("seed {seed}, {cut:?}");
     let before_ms = 3_000 + world.random.below(2_000);
@@ -226,14 +225,14 @@ fn what_power_cuts_of_a_majority_with_caching_take_is_counted() {
     }
 }
 
-/// What of each loss no replica can count.
+/// Number of lost records that no replica can count.
 fn uncounted(world: &World) -> u64 {
     let of_history = world.history.iter().filter(|event| event.operation == Operation::Uncounted);
     of_history.map(|event| event.value).sum()
 }
 
-/// The leader's disk hangs, and with it its journal, before all lose their power. The leader knows what was committed last, and counts
-/// what is gone of it: nothing is left that cannot be.
+/// The leader's disk and journal hang before all nodes lose their power. The leader knows the last commit and counts all that is lost
+/// before it: no uncounted loss remains.
 #[test]
 fn what_power_cuts_take_while_the_journal_of_the_leader_hangs_is_counted() {
     let mut counted = 0;
@@ -259,10 +258,10 @@ fn what_power_cuts_take_while_the_journal_of_the_leader_hangs_is_counted() {
     assert!(counted > 0 || is_one_seed, "nothing was lost in any run");
 }
 
-/// The leader's log begins within what the others have lost. It cannot have their entries in the place of what it has acknowledged,
-/// unless they send it these.
+/// The leader's log begins within the range that the others have lost. It must not replace its acknowledged records by their entries,
+/// unless they send them.
 #[test]
-fn a_log_that_begins_within_what_power_cuts_take_begins_anew() {
+fn a_log_that_begins_within_a_lost_range_is_reset() {
     let (mut cases, mut begun) = (0, 0);
     for (seed, mut world) in worlds(240) {
         let case = format!("seed {seed}");
@@ -273,7 +272,7 @@ fn a_log_that_begins_within_what_power_cuts_take_begins_anew() {
         let back_ms = world.now_ms + 5 + world.random.below(3_000);
         others.iter().for_each(|node| world.take_down(*node, Stop::PowerCut, back_ms));
         world.cut.extend(others.iter().flat_map(|node| [(leader, *node), (*node, leader)]));
-        // No client reads from it when it leads no more.
+        // No client reads from it once it is not the leader any more.
         run(&mut world, 2_500);
         let before = world.nodes[leader].begin_at_high_watermark();
         run(&mut world, 12_000);
@@ -284,5 +283,5 @@ fn a_log_that_begins_within_what_power_cuts_take_begins_anew() {
         assert_good(world, seed, &case);
     }
     let is_one_seed = seeds(2).count() == 1;
-    assert!(begun > 0 || is_one_seed, "none of {cases} logs began anew");
+    assert!(begun > 0 || is_one_seed, "none of {cases} logs was reset");
 }

@@ -1,4 +1,4 @@
-//! Nodes that come back without files, or a part of one, of what they have acknowledged: nothing is lost as long as another one has it.
+//! Nodes that come back without some files: no acknowledged record is lost as long as another node has it.
 
 use super::caching::{assert_good, end, recover, reports, run};
 use super::seeds;
@@ -8,15 +8,15 @@ use crate::world::{SimulationOptions, Stop, World};
 
 const LOSSES: [FileLoss; 4] = [FileLoss::Tail, FileLoss::Segment, FileLoss::Record, FileLoss::Directory];
 
-/// Worlds in which what is acknowledged is durable.
+/// Worlds in which acknowledged records are durable, without `write.caching`.
 fn worlds(runs: u64) -> impl Iterator<Item = (u64, World)> {
     let options = SimulationOptions { faults: FaultKinds::NONE, ..SimulationOptions::default() };
     let worlds = seeds(runs).map(move |seed| (seed, World::new(seed, options)));
     worlds.filter(|(_, world)| !world.nodes.iter().any(Node::write_caching))
 }
 
-/// One node is cut off while the two others acknowledge. Both die, and one comes back with less: it does not lead with the one that was
-/// cut off, nor that one by its vote.
+/// One node is cut off while the two others acknowledge. Both die, and one comes back with a part of its files lost. It does not lead
+/// with the vote of the node that was cut off, and does not elect that node.
 #[test]
 fn a_node_that_has_lost_files_waits_for_one_that_has_all() {
     let (mut cases, mut lost) = (0, 0);
@@ -27,7 +27,7 @@ fn a_node_that_has_lost_files_waits_for_one_that_has_all() {
         let behind = (seed as usize / 4) % 3;
         let others = [(behind + 1) % 3, (behind + 2) % 3];
         world.cut.extend(others.iter().flat_map(|other| [(behind, *other), (*other, behind)]));
-        // If it has led, another one does by then.
+        // If it was the leader, there is another one by then.
         let before_ms = 6_000 + world.random.below(2_000);
         run(&mut world, before_ms);
         let [whole, harmed] = if seed % 2 == 0 { others } else { [others[1], others[0]] };
@@ -57,7 +57,7 @@ fn a_node_that_has_lost_files_waits_for_one_that_has_all() {
     assert!(lost * 4 > cases * 3 || seeds(2).count() == 1, "{lost} of {cases} lacked something");
 }
 
-/// Under load, with whatever comes between, each node loses files in its turn, and has all again before the next one does.
+/// Each node in turn loses files under load and faults, and recovers all records before the next one loses its files.
 #[test]
 fn nodes_that_lose_files_one_after_another_lose_nothing_together() {
     for (seed, mut world) in worlds(48) {
@@ -71,7 +71,7 @@ fn nodes_that_lose_files_one_after_another_lose_nothing_together() {
             let away_ms = world.random.below(3_000);
             run(&mut world, away_ms);
             world.nodes[node].come_back();
-            // The leader goes, too, before the node has caught up, or while it does.
+            // The leader dies too, before or while the node catches up.
             if world.random.chance(50) {
                 let soon_ms = world.random.below(400);
                 run(&mut world, soon_ms);

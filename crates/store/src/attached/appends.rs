@@ -21,7 +21,7 @@ use mainstem_runtime::supervised;
 /// Bytes of batches that wait for one queue.
 const WAITING_BYTES_MAX: usize = 32 << 20;
 
-/// How an append that waited has ended: called once, on the thread that made it.
+/// Callback with the result of an append that has waited. Called once, on the thread that appended.
 pub(crate) type OnAppended = Box<dyn FnOnce(Result<AppendOutcome, Refused>) + Send>;
 
 /// An append that waits.
@@ -37,7 +37,7 @@ struct Waiting {
 pub(super) struct Appends {
     state: Mutex<State>,
     changed: Condvar,
-    /// How many are not done.
+    /// Number of appends that are not done.
     pending: AtomicUsize,
 }
 
@@ -194,13 +194,13 @@ pub struct PendingAppend(Mutex<Placement>);
 enum Placement {
     #[default]
     Waiting,
-    /// Who waits for it.
+    /// Callback for the outcome.
     Awaited(Box<dyn FnOnce(Result<i64, ErrorCode>) + Send>),
     Known(Result<AppendOutcome, Refused>),
 }
 
 impl PendingAppend {
-    /// It is known.
+    /// Sets the outcome, and calls the callback.
     pub fn set(&self, outcome: Result<AppendOutcome, Refused>) {
         let end = outcome.as_ref().map(|outcome| outcome.appended.last_offset + 1).map_err(Refused::code);
         let before = std::mem::replace(&mut *self.0.lock(), Placement::Known(outcome));
@@ -224,7 +224,7 @@ impl PendingAppend {
         call(end);
     }
 
-    /// What it came to; `None`: that is not known yet.
+    /// Takes the outcome; `None`: not known yet.
     pub fn take(&self) -> Option<Result<AppendOutcome, Refused>> {
         match std::mem::take(&mut *self.0.lock()) {
             Placement::Known(outcome) => Some(outcome),
@@ -233,5 +233,5 @@ impl PendingAppend {
     }
 }
 
-/// How long an append without an answer waits (acks=0).
+/// Longest wait of an append without an answer (acks=0).
 pub const UNANSWERED_TIME_MAX: Duration = Duration::from_secs(30);

@@ -12,17 +12,17 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// A part of a segment, and what is known of it from elsewhere.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
-    /// Where a batch begins.
+    /// File position at which a batch begins.
     pub(super) position: u64,
     /// Its first offset, where that is known.
     pub(super) first_offset: Option<i64>,
-    /// Where the readable bytes end, with a batch.
+    /// File position at which the readable bytes end, which is the end of a batch.
     pub(super) end: u64,
     /// The offset with which the next segment begins, if this one is closed.
     pub(super) next_segment: Option<i64>,
 }
 
-/// What a reader wants of a segment.
+/// Range that a reader wants of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) offset: i64,
@@ -91,7 +91,7 @@ struct Walk<'f> {
     at: u64,
     expected: Option<i64>,
     buffer: Vec<u8>,
-    /// Where the buffer's bytes are in the file.
+    /// File position of the buffer's first byte.
     buffered_at: u64,
 }
 

@@ -31,7 +31,7 @@ fn make(part: &str) {
     let directory = tempfile::tempdir().expect("a directory");
     let queue = Attached::open("trades", &directory.path().join("trades"), options());
     let queue = queue.expect("a new queue");
-    queue.queue().append("a message").expect("there is room");
+    queue.queue().append("a message").expect("there is free space");
     let mistake = format!("a mistake in {part}");
     match part {
         "attached" => {
@@ -54,7 +54,7 @@ fn make(part: &str) {
 
 fn open_with_a_message(directory: &Path) -> Arc<Attached> {
     let queue = Attached::open("trades", directory, options()).expect("a new queue");
-    queue.queue().append("a message").expect("there is room");
+    queue.queue().append("a message").expect("there is free space");
     queue
 }
 

@@ -1,8 +1,8 @@
-//! How long to wait so that no more than so many bytes come in a second.
+//! A limit of bytes per second: it computes how long to wait.
 
 use std::time::{Duration, Instant};
 
-/// What was not used for so long is lost: a cleaner that was idle does not make up for it.
+/// Time after which an unused rate expires: an idle cleaner does not make up for it.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// The longest wait at once. A rate that was raised meanwhile counts from then on.
@@ -16,7 +16,7 @@ pub(super) struct Throttle {
 }
 
 impl Throttle {
-    /// So many bytes have come; how long the next ones have to wait.
+    /// Counts bytes. Returns the wait before the next ones.
     pub(super) fn spend(&mut self, bytes: u64, per_second: f64, now: Instant) -> Duration {
         let since = *self.since.get_or_insert(now);
         self.bytes = self.bytes.saturating_add(bytes);

@@ -1,4 +1,4 @@
-//! How far a log is durable: the flush handle of a partition, and those who wait for it.
+//! Durability of a log: the flush handle of a partition, and the waits for it.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use super::stored::Stored;
 use super::{Partition, State};
 use crate::signal::DurableWait;
 
-/// Who is told that a log is durable up to an offset.
+/// A wait until a log is durable up to an offset.
 pub enum Durable {
     /// A request, which may wait for several partitions.
     Request(Arc<DurableWait>),
@@ -30,8 +30,8 @@ impl Durable {
     }
 }
 
-/// The flush handle of a partition in one log directory; replaced when it moves, so that what an old flusher reports is not
-/// taken for news of the new files.
+/// The flush handle of a partition in one log directory. It is replaced when the partition moves, so that a report of the old flusher
+/// does not count for the new files.
 pub(super) struct Flush {
     partition: Weak<Partition>,
     pub(super) dir: Arc<LogDir>,
@@ -41,7 +41,7 @@ pub(super) struct Flush {
 }
 
 impl Partition {
-    /// Has somebody told when the log is durable up to `upto`: at once if it is already.
+    /// Ends the wait when the log is durable up to `upto`, which may be now.
     pub fn when_durable(&self, upto: i64, durable: Durable) {
         if let Some(queue) = &self.attached {
             return queue.when_durable(upto, durable);
@@ -60,7 +60,7 @@ impl Partition {
         }
     }
 
-    /// How a wait for durability up to `upto` has ended; a wait that has not is a time-out.
+    /// Result of a wait for durability up to `upto`. A wait that has not ended is a time-out.
     pub fn durability(&self, upto: i64) -> Result<(), ErrorCode> {
         let durability = match &self.attached {
             Some(queue) => queue.durability(upto),
@@ -77,15 +77,15 @@ impl Partition {
         }
     }
 
-    /// Asks for the sync that `flush.ms` or a closed segment wants and nobody waits for.
+    /// Requests the sync that is due by `flush.ms` or for a closed segment, without a wait for it.
     pub fn flush_if_due(&self, mono_ms: u64) {
         if self.lock().log.as_ref().is_ok_and(|log| log.flush_due(mono_ms)) {
             self.request_flush();
         }
     }
 
-    /// Writes what a clean stop leaves and asks for its sync, of which `synced` is told: many logs are then synced
-    /// together, and closing each finds nothing left to wait for.
+    /// Writes the state of a clean stop and requests its sync, which ends `synced`. Many logs are then synced together, and closing each
+    /// does not wait.
     pub fn prepare_close(&self, synced: Durable) {
         if let Some(queue) = &self.attached {
             return queue.when_durable(queue.queue().ends().next, synced);
@@ -142,13 +142,13 @@ impl State {
         }
     }
 
-    /// How far what is appended counts as durable.
+    /// Offset up to which appended records count as durable.
     pub(super) fn durable_end(&self, log: &Log) -> i64 {
         let end = log.ends().durable_end;
         self.held.as_ref().map_or(end, |held| end.min(held.durable_end))
     }
 
-    /// How a wait until the log is durable up to `upto` ends; `None`: it goes on.
+    /// Result of a wait until the log is durable up to `upto`; `None`: it is still waiting.
     pub(super) fn durability(&self, upto: i64) -> Option<Result<(), ErrorCode>> {
         match &self.log {
             Err(no_log) => Some(Err(no_log.code())),

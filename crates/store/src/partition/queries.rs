@@ -1,5 +1,5 @@
-//! What is asked of a partition beside appends and reads: how large it is and where, its epochs, times and producers, and
-//! all of its records. Whether a log or an attached queue answers makes no difference to who asks.
+//! Queries of a partition besides reads: its size and directory, epochs, timestamps and producers, and all of its records. They hide
+//! whether a log or an attached queue answers.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -15,16 +15,16 @@ use super::Partition;
 use crate::errors::read_error_code;
 use crate::replay::{Checksums, Entry, ReplayError, replay, replay_range};
 
-/// What a partition has on disk at one instant.
+/// Size, directory and ends of a partition at one instant.
 #[derive(Debug)]
 pub struct Extent {
     /// The log directory that it is in; `None` for an attached queue, which has a directory of its own.
     pub dir: Option<Arc<LogDir>>,
     /// Bytes of its segments.
     pub bytes: u64,
-    /// How many segments it has.
+    /// Number of its segments.
     pub segments: usize,
-    /// Where it starts and ends.
+    /// Its log start and ends.
     pub ends: Ends,
 }
 
@@ -38,7 +38,7 @@ pub enum TimeSearch {
 }
 
 impl Partition {
-    /// How large it is, and where it is.
+    /// Its size, directory and ends.
     ///
     /// # Errors
     /// That of [`NoLog`](super::NoLog).

@@ -36,28 +36,28 @@ use waits::{CommitWait, Confirmations};
 /// Internal entries that say where the log starts: this, and the offset.
 const ENTRY_LOG_START: u8 = 1;
 
-/// How a partition is replicated, of interest to who watches it.
+/// Replication state of a partition, for metrics.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReplicationHealth {
-    /// Whether this node leads; the rest is then known, and 0 otherwise.
+    /// True if this node leads. Otherwise the other fields are 0.
     pub is_leader: bool,
-    /// How many replicas the group has.
+    /// Number of replicas in the group.
     pub replicas: usize,
-    /// Those of them that are in sync.
+    /// Number of in-sync replicas.
     pub in_sync: usize,
-    /// `min.insync.replicas`, or a majority of the replicas if that is more: acks=all takes so many.
+    /// In-sync replicas that acks=all needs: `min.insync.replicas`, or a majority of the replicas if that is more.
     pub needed: usize,
 }
 
 impl ReplicationHealth {
-    /// Whether replicas are not in sync, of a partition that is led here.
+    /// Returns true if this node leads and some replica is not in sync.
     pub fn is_under_replicated(&self) -> bool {
         self.in_sync < self.replicas
     }
 }
 
-/// What is of interest outside of a group's replica. Called without any lock of the partition, in the order in which it
-/// happened, on the thread that drove the replica: implementations must not block.
+/// Events of a group's replica. Called without any lock of the partition, in the order of the events, on the thread that drove the
+/// replica: implementations must not block.
 pub trait ReplicaEvents: Send + Sync {
     /// The replica leads from now on, follows another one, or does not know who leads.
     fn role_changed(&self, partition: &Arc<Partition>, role: Role);
@@ -72,37 +72,37 @@ pub trait ReplicaEvents: Send + Sync {
     /// it, the replica stays as it is.
     fn offered(&self, _partition: &Arc<Partition>, _offer: SnapshotOffer) {}
 
-    /// Whether [`ReplicaEvents::committed`] is called.
+    /// Returns true if [`ReplicaEvents::committed`] is to be called.
     fn wants_commits(&self) -> bool {
         false
     }
 }
 
-/// The replica of a group with those who wait for it.
+/// The replica of a group, with the waits for it.
 pub(super) struct Member {
     pub(super) replica: Replica,
     /// In the order of offsets.
     commit_waits: VecDeque<CommitWait>,
-    /// Of a leader: the offset behind each batch that is not committed, and its bytes.
+    /// End offset and bytes of each uncommitted batch, of a leader.
     uncommitted: VecDeque<(i64, usize)>,
-    /// What the sync of the journal covers that is under way.
+    /// End of the journal's range that the current sync covers.
     journal_upto: Option<u64>,
-    /// Replicas that lack what is committed and not here any more, as was said.
+    /// Replicas that need records which are removed here, and were reported.
     behind: Vec<ReplicaId>,
-    /// It campaigns in the place of this node until then, unless there is another leader.
+    /// Node that this replica should succeed as leader, and the time in ms until which it tries, unless there is another leader.
     succession: Option<(i32, u64)>,
     /// Those who wait for the log start to be at an offset.
     log_start_waits: Vec<(i64, Durable)>,
     confirmations: Confirmations,
-    /// Those who wait until it is known who leads behind this replica.
+    /// Waits until the leader after this replica is known.
     hand_over_waits: Vec<oneshot::Sender<()>>,
     /// It takes part in nothing any more: its log is being closed.
     is_closing: bool,
-    /// It is out of service, and who has waited for it was notified.
+    /// It is out of service, and its waits have ended.
     has_ended: bool,
 }
 
-/// What a replicated partition has beside its state.
+/// Parts of a replicated partition outside of its locked state.
 pub(super) struct Replication {
     handle: Arc<GroupHandle>,
     links: Arc<Links>,
@@ -202,7 +202,7 @@ impl Member {
         !self.is_closing && self.replica.failed().is_none()
     }
 
-    /// Whether it leads, and can.
+    /// Returns true if it leads and is in service.
     pub(super) fn leads(&self) -> bool {
         self.replica.role().state == RoleState::Leader && self.is_running()
     }
@@ -246,7 +246,7 @@ impl Member {
         deferred.ended.extend(waits.map(|(_, wait)| (wait, Ok(()))));
     }
 
-    /// How many bytes became readable up to the high watermark.
+    /// Takes the number of bytes that became readable up to the high watermark.
     fn take_readable(&mut self, high_watermark: i64) -> usize {
         let mut bytes = 0_usize;
         while let Some((end, size)) = self.uncommitted.front().copied()
@@ -281,7 +281,7 @@ impl Partition {
         Self::with_log_or_not(topic, index, settings, Ok((dir, stored)), epoch, Some(parts))
     }
 
-    /// Whether it is one replica of a group.
+    /// Returns true if it is a replica of a group.
     pub fn is_replicated(&self) -> bool {
         self.replication.is_some()
     }
@@ -291,7 +291,7 @@ impl Partition {
         self.replication.as_ref()?.failure.get().map(String::as_str)
     }
 
-    /// Who leads.
+    /// Leader and epoch, as this replica knows them.
     pub fn leadership(&self) -> Leadership {
         let state = self.lock();
         match &state.log {
@@ -310,12 +310,12 @@ impl Partition {
         }
     }
 
-    /// Whether it is known where the partition ends (KIP-207), of one that this node leads.
+    /// Returns true if this node leads and its high watermark covers the commits of earlier leaders (KIP-207).
     pub fn is_settled(&self) -> bool {
         self.replication.is_none() || self.leadership().is_settled
     }
 
-    /// How many replicas it has, and how many are in sync.
+    /// Numbers of its replicas and in-sync replicas.
     pub fn replication_health(&self) -> ReplicationHealth {
         let state = self.lock();
         let (replicas, in_sync) = match (&state.log, &self.replication) {
@@ -333,7 +333,7 @@ impl Partition {
         }
     }
 
-    /// How many offsets each other node lacks, as far as it is known, if this node leads; otherwise none.
+    /// Nodes of the other replicas and the number of offsets that each lacks, as far as known. Empty if this node does not lead.
     pub fn lacking(&self) -> Vec<(i32, i64)> {
         match &self.lock().log {
             Ok(Stored::Replicated(member)) if member.leads() => {
@@ -343,7 +343,7 @@ impl Partition {
         }
     }
 
-    /// Returns true if a replica is here that cannot be in sync, whoever leads: it is offline, its disk is full, or it lacks what it had.
+    /// Returns true if the replica cannot be in sync with any leader: it is offline, its disk is full, or it lacks records that it had.
     /// `None`: another thread has it now, which may wait for a disk that hangs.
     pub fn is_out_of_sync(&self) -> Option<bool> {
         Some(match &self.try_lock()?.log {
@@ -357,7 +357,7 @@ impl Partition {
         })
     }
 
-    /// Whether its replicas are all on other nodes.
+    /// Returns true if all its replicas are on other nodes.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self.lock().log, Err(NoLog::Elsewhere))
     }
@@ -373,7 +373,7 @@ impl Partition {
         }
     }
 
-    /// How far each replica of the group has the log, as an index, with the index of the last entry, if this node leads.
+    /// Index up to which each replica of the group has the log, and the index of the last entry, if this node leads.
     pub fn matched(&self) -> Option<(Vec<(i32, u64)>, u64)> {
         let state = self.lock();
         let Ok(Stored::Replicated(member)) = &state.log else { return None };
@@ -451,7 +451,7 @@ impl Partition {
         }
         if let Ok(Stored::Replicated(member)) = &mut state.log {
             if !member.hand_over_waits.is_empty() && !member.is_between_leaders() {
-                // Who has given up waits no more.
+                // A send fails if the waiter has timed out.
                 member.hand_over_waits.drain(..).for_each(|wait| _ = wait.send(()));
             }
             member.note_status(&replication.handle.status);
@@ -590,12 +590,12 @@ impl Partition {
                 partition,
                 node,
                 "the replica of node {node} needs records that retention has removed here; copying a whole partition is not \
-                 built yet: the group goes on without it. Raise retention, or delete and create the topic"
+                 built yet: the group continues without it. Raise retention, or delete and create the topic"
             );
         }
     }
 
-    /// What is to be done without the lock.
+    /// Carries out effects that need the lock to be released.
     fn finish(&self, replication: &Replication, deferred: DeferredEffects) {
         let DeferredEffects { wakes, ended, flush, notices, log_start } = deferred;
         replication.links.wake(wakes);
@@ -647,11 +647,11 @@ impl Partition {
             _ => return,
         };
         match unwanted {
-            // Nobody waits for it, and the next maintenance proposes it again if nothing comes of it.
+            // There is no waiter. If it fails, the next maintenance proposes it again.
             Ok(Some(offset)) => drop(self.propose_log_start(offset, Durable::Call(Box::new(|_| {})))),
             Ok(None) => {}
             Err(error) => {
-                tracing::error!(topic = %self.topic, partition = self.index, "no records are given up by retention: {error}");
+                tracing::error!(topic = %self.topic, partition = self.index, "retention removes no records: {error}");
             }
         }
     }
@@ -684,8 +684,8 @@ impl Partition {
         proposed
     }
 
-    /// What the flusher is to sync, for a replica: what it has decided first, so that no entry misses the sync that covers
-    /// it, and the journal of its directory where something waits for that.
+    /// Work for the flusher, for a replica. Drives the replica first, so that no entry misses the sync that covers it, and adds the
+    /// journal of its directory if something waits for that.
     pub(super) fn begin_replica_flush(&self, mut state: Locked<'_>) -> mainstem_log::flusher::FlushWork {
         let Some(replication) = &self.replication else { return Default::default() };
         let mut deferred = self.drive_locked(replication, &mut state);
@@ -704,7 +704,7 @@ impl Partition {
         work
     }
 
-    /// What the flusher has synced is durable, or nothing more becomes so.
+    /// Takes the result of a sync: records up to `upto` are durable, or no more records become durable.
     pub(super) fn end_replica_flush(&self, mut state: Locked<'_>, upto: i64, result: &std::io::Result<()>) {
         let Some(replication) = &self.replication else { return };
         let State { log: Ok(Stored::Replicated(member)), .. } = &mut *state else { return };

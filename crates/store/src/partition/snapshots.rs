@@ -1,5 +1,5 @@
-//! What snapshots of what a replica has applied ask of its partition: where one may end, what its group is to know of it, and
-//! which part of the log goes then. What is in a snapshot its owner knows.
+//! Snapshots of a replica's applied state, as far as its partition is concerned: where a snapshot may end, its offer to the group, and
+//! the removal of the log before it. The owner of the partition defines their content.
 
 use mainstem_log::LogError;
 use mainstem_replication::journal::{Journal, JournalError, Start};
@@ -16,7 +16,7 @@ use mainstem_runtime::clock::Clock;
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotStepError {
     /// There is no replica here, or its log takes nothing.
-    #[error("the log before it cannot be given up: {0}")]
+    #[error("the log before it cannot be removed: {0}")]
     Log(ErrorCode),
     /// The replica is out of service, or its journal cannot be written.
     #[error(transparent)]
@@ -57,14 +57,13 @@ impl Partition {
         Ok(Some(at))
     }
 
-    /// Whether a snapshot may end with an entry ([`Self::remember_entry_before`]): the log is durable so far, and has not begun anew
-    /// behind another one since.
+    /// Returns true if a snapshot may end with an entry ([`Self::remember_entry_before`]): the log is durable up to it, and was not
+    /// restarted behind another snapshot since.
     pub fn may_end_snapshot(&self, at: Start) -> bool {
         self.with_replica(|replica| replica.snapshot_end(at.offset)).flatten() == Some(at)
     }
 
-    /// The snapshot that replicas get from now on which need entries that are not here any more. One from which the log does not
-    /// go on, since it has begun anew behind a later one, is none.
+    /// Offers a snapshot to replicas that need removed entries. Ignores a snapshot if the log was restarted behind a later one.
     pub fn offer_snapshot(&self, content: SnapshotContent) {
         self.with_replica(|replica| {
             if content.start.index >= replica.start().index {
@@ -73,8 +72,8 @@ impl Partition {
         });
     }
 
-    /// Has the log begin anew behind a snapshot that was offered, and is on disk under its name. Blocks on the disk. Returns false
-    /// where the file is not needed; after an error that is not known.
+    /// Restarts the log behind an offered snapshot, which is on disk under its name. Blocks on the disk. Returns false if the file is not
+    /// needed. After an error the file may be needed or not.
     ///
     /// # Errors
     /// The replica's, which is out of service then.
@@ -120,9 +119,9 @@ impl Partition {
         let gone = Err(SnapshotStepError::Log(ErrorCode::KAFKA_STORAGE_ERROR));
         let (dir, log_start, has_moved) = begins.unwrap_or(gone)?;
         if has_moved {
-            let (told, durable) = mainstem_runtime::sync::channel();
+            let (sender, durable) = mainstem_runtime::sync::channel();
             // The receiver waits below for as long as it takes.
-            let tell = move |result| _ = told.send(result);
+            let tell = move |result| _ = sender.send(result);
             commit_log_start(&dir, Durable::Call(Box::new(tell)));
             let written = durable.recv().unwrap_or(Err(ErrorCode::KAFKA_STORAGE_ERROR));
             written.map_err(SnapshotStepError::Log)?;

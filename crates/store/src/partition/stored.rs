@@ -1,4 +1,4 @@
-//! What holds a partition's records: a log alone, or the replica of a group with its log.
+//! The store of a partition's records: a log alone, or the replica of a group with its log.
 
 use std::ops::{Deref, DerefMut};
 

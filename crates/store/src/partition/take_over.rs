@@ -10,7 +10,7 @@ use super::stored::Stored;
 use super::{Durable, Flush, NoLog, Partition, State, commit_log_start, done};
 use mainstem_runtime::clock::Clock;
 
-/// How often a copy that takes over is made durable anew because its original lost records meanwhile.
+/// Attempts to make a copy durable that takes over, in case its original loses records meanwhile.
 const TAKE_OVER_ROUNDS_MAX: usize = 5;
 
 /// Steps of up to 1 MiB in which a copy follows its original before the lock is taken all the same.
@@ -22,12 +22,12 @@ const FOLLOW_BYTES_MIN: usize = 64 << 10;
 /// A step without which the partition is in neither directory is tried again after so long in a shortage.
 pub const SHORTAGE_PAUSE: Duration = Duration::from_secs(1);
 
-/// What is appended counts as durable only when the copy that takes over has the partition's name, durably: until then a
-/// restart may find the original, or the copy.
+/// Durability during a take-over. New records count as durable only when the copy durably has the partition's name: until then a
+/// restart may find the original or the copy.
 pub(super) struct Held {
-    /// As far as anything does.
+    /// End of the records that count as durable.
     pub(super) durable_end: i64,
-    /// How the flush ended that was on its way.
+    /// Result of the flush that was under way.
     pub(super) ended: Option<(i64, io::Result<()>)>,
     /// Those who wait for a log start.
     pub(super) deletions: Vec<Durable>,
@@ -119,7 +119,7 @@ impl Partition {
         Ok(())
     }
 
-    /// What was appended while a copy took over may count as durable from now on.
+    /// Lets records that were appended during the take-over count as durable.
     fn release_durability(&self) {
         let mut state = self.lock();
         let Some(held) = state.held.take() else { return };
@@ -177,7 +177,7 @@ pub enum TakeOver {
     /// There is no log any more.
     #[error(transparent)]
     NoLog(NoLog),
-    /// What its group must not forget is beside its log, and stays.
+    /// The group's journal is outside of the log, and cannot move with it.
     #[error("the partition has several replicas; those do not move between log directories yet")]
     Replicated,
     /// The log and its copy say why.

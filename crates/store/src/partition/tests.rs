@@ -188,22 +188,22 @@ fn an_open_transaction_wakes_no_reader_of_read_committed_until_it_ends() {
 }
 
 #[test]
-fn after_a_panic_the_log_is_given_up_and_who_waits_is_told_by_another() {
+fn after_a_panic_the_log_is_closed_and_another_thread_ends_the_waits() {
     let home = tempfile::tempdir().expect("a directory can be made");
     let (dir, partition) = open(home.path());
-    let (tell, told) = mpsc::channel();
-    let waits = Durable::Call(Box::new(move |result| tell.send(result).expect("the test listens")));
+    let (sender, fate) = mpsc::channel();
+    let waits = Durable::Call(Box::new(move |result| sender.send(result).expect("the test listens")));
     partition.when_durable(1, waits);
 
     let panicking = catch_unwind(AssertUnwindSafe(|| partition.with_log(|_| panic!("a mistake"))));
     assert!(panicking.is_err());
     assert!(partition.is_offline() && partition.is_poisoned());
     assert_eq!(partition.ends().err(), Some(ErrorCode::KAFKA_STORAGE_ERROR));
-    assert!(told.try_recv().is_err(), "not while the panic unwinds");
+    assert!(fate.try_recv().is_err(), "not while the panic unwinds");
 
     assert!(partition.take_poisoned() && !partition.take_poisoned());
     assert!(partition.take_log(NoLog::Offline).is_none(), "no one gets what may be half changed");
-    assert_eq!(told.try_recv(), Ok(Err(ErrorCode::KAFKA_STORAGE_ERROR)));
+    assert_eq!(fate.try_recv(), Ok(Err(ErrorCode::KAFKA_STORAGE_ERROR)));
     assert!(!dir.stop_clean().expect("the directory works"), "the next start checks");
 }
 

@@ -17,7 +17,7 @@ const UNKNOWN_BYTES: usize = 1 << 40;
 #[derive(Default)]
 pub(super) struct FetchWaiters {
     waiting: Vec<Arc<FetchWaiter>>,
-    /// How far readers of read_committed could read when one of them was last notified or registered.
+    /// End for readers of read_committed when one of them was last notified or registered.
     stable: StableEnd,
 }
 
@@ -101,8 +101,7 @@ mod tests {
         }
     }
 
-    /// Who waits for 100 bytes, of those who read all records and of those of read_committed, is woken by these moves of the ends,
-    /// each over 60 bytes: the number of the move that wakes, by isolation.
+    /// Number of the move of the ends, each by 60 bytes, that wakes a fetch for 100 bytes: with read_uncommitted, and with read_committed.
     fn woken_by(moves: &[(i64, i64)]) -> (Option<usize>, Option<usize>) {
         let wait = |waiter: FetchWaiter| {
             let waiter = Arc::new(waiter);

@@ -88,7 +88,7 @@ impl Drop for Wire {
 
 fn copy(mut from: TcpStream, mut to: TcpStream) {
     std::thread::spawn(move || {
-        // Whatever ends it, both ends hear of it.
+        // Both sockets are shut down, whichever of them has ended.
         let _ = std::io::copy(&mut from, &mut to);
         let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
     });
@@ -312,12 +312,12 @@ impl Cluster {
         roles.iter().filter(|role| role.state == RoleState::Leader).map(|role| role.term).collect()
     }
 
-    /// Where a node takes links.
+    /// Port at which a node takes links.
     pub(super) fn port(&self, node: usize) -> u16 {
         self.nodes[node].port
     }
 
-    /// How many links a node has refused or ended for what was said.
+    /// Number of links that a node has refused or ended because of their content.
     pub(super) fn refused(&self, node: usize) -> u64 {
         self.nodes[node].running.as_ref().expect("it runs").links.counts().1
     }
@@ -433,7 +433,7 @@ impl Cluster {
     }
 }
 
-/// What a replica has in a range of offsets.
+/// Records of a replica in a range of offsets.
 pub(super) fn records(partition: &Partition, offsets: Range<i64>) -> Vec<(i64, u64)> {
     let mut bytes = Vec::new();
     partition.read_batches(&offsets, &mut bytes).expect("all is there");

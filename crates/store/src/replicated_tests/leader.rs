@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::testing::{Leader, TERM, said};
 
-/// A replica fails beside an append, as maintenance may have it fail: those who wait for it hear so with the next tick.
+/// A replica fails outside of an append, as in maintenance. Its waits end with the next tick.
 #[test]
 fn a_replica_that_has_failed_ends_the_waits_with_the_next_tick() {
     let leader = Leader::of_voters(3);
@@ -126,8 +126,8 @@ fn producers_are_refused_where_no_majority_keeps_up() {
     assert!(may_produce(), "two of three have everything");
 }
 
-/// Another leader has no entries of this one behind the first, so that the log is cut; its directory hangs in that. Nothing that a link
-/// has for the group waits for it meanwhile, and the group goes on when the cut is done.
+/// Another leader has none of this leader's entries but the first, so that the log is truncated, and its directory hangs in that. No
+/// message of a link waits for it meanwhile, and the group continues when the truncation is done.
 #[test]
 fn a_cut_that_hangs_holds_up_no_link() {
     let storage = Hooked::new(Arc::new(RealStorage));

@@ -1,5 +1,5 @@
-//! What members of a classic group do beside reading and committing: they join, share the partitions among themselves, give all
-//! that they have up when the group begins anew, and are thrown out.
+//! Membership in a classic group: members join, assign the partitions among themselves, release all of them in a rebalance, and are
+//! removed by the coordinator.
 
 use super::{Group, Member, Position, Protocol, What};
 use crate::cluster::nodes::{HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS};
@@ -18,24 +18,24 @@ use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// Who has not joined again after so long is out. A member has its partitions for no longer than a session, which is as long.
+/// Time for members to rejoin, equal to the session timeout: no member has its partitions for longer than its session.
 pub(super) const REBALANCE_TIMEOUT_MS: i32 = SESSION_TIMEOUT_MS;
-/// Of the consumer protocol: what members call themselves, how they share, and in which version they say it.
+/// The embedded consumer protocol: its type, assignor and version.
 const PROTOCOL_TYPE: &str = "consumer";
 const PROTOCOL: &str = "range";
 const PROTOCOL_VERSION: i16 = 3;
 
 const JOIN_VERSION: i16 = 9;
-/// Before KIP-394 and KIP-345: a member joins at once, without having been given an id.
+/// A version before KIP-394 and KIP-345: a member joins in one request, without an id.
 const OLD_JOIN_VERSION: i16 = 3;
 const SYNC_VERSION: i16 = 5;
 const HEARTBEAT_VERSION: i16 = 4;
 const LEAVE_VERSION: i16 = 5;
 
-/// Where a member is between two generations.
+/// Step of a member between two generations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It joins when it has given up all that it has.
+    /// It has to join, once it has released its partitions.
     Joins,
     /// It is in a generation, and waits for its assignment.
     Syncs,
@@ -43,21 +43,21 @@ enum Stage {
     Assigned,
 }
 
-/// What a member of a classic group knows of its membership. The generation is the member's epoch.
+/// State of a member of a classic group. Its generation is [`Member::epoch`].
 #[derive(Debug)]
 pub(super) struct Membership {
     /// Empty until the coordinator has given it one.
     pub(super) id: String,
-    /// One that comes back as itself (KIP-345).
+    /// `group.instance.id` of a static member (KIP-345).
     pub(super) instance: Option<String>,
     join_version: i16,
     stage: Stage,
-    /// Who gets partitions, where this member is to assign them.
+    /// All member ids, if this member is the leader that assigns the partitions.
     assigns_to: Vec<String>,
 }
 
 impl Membership {
-    /// Of the members of a group one is static, and one is an old client.
+    /// Creates a member. Number 0 of each group is static, number 1 an old client.
     pub(super) fn new(group: &Group, number: usize) -> Membership {
         Membership {
             id: String::new(),
@@ -68,18 +68,18 @@ impl Membership {
         }
     }
 
-    /// It joins; with its id, unless it was thrown out.
+    /// Lets it join again, with the id that it has.
     pub(super) fn begin(&mut self) {
         (self.stage, self.assigns_to) = (Stage::Joins, Vec::new());
     }
 
-    /// It joins without an id.
-    pub(super) fn begin_anew(&mut self) {
+    /// Lets it join as a new member, without an id.
+    pub(super) fn begin_as_new(&mut self) {
         self.begin();
         self.id.clear();
     }
 
-    /// What it asks to get an assignment; `None`: it has one.
+    /// The request that brings it to its assignment; `None`: it has one.
     pub(super) fn next_question(&self) -> Option<What> {
         match self.stage {
             Stage::Joins => Some(What::Join),
@@ -92,7 +92,7 @@ impl Membership {
         self.instance.clone().map(Into::into)
     }
 
-    /// A request of membership, and its version.
+    /// A request of its membership, and the version of the request.
     pub(super) fn request(
         &self,
         group: &Group,
@@ -146,7 +146,7 @@ impl Membership {
             protocols: vec![protocol],
             ..Default::default()
         };
-        // The driver draws what is random.
+        // The driver draws the random part.
         groups::Request::JoinGroup { request, random: [0; 16] }
     }
 
@@ -180,7 +180,7 @@ fn assignment_of(partitions: impl Iterator<Item = usize>) -> Vec<u8> {
     encode_with_version(&assignment, PROTOCOL_VERSION).expect("a short name")
 }
 
-/// The partitions of an assignment. Who was not there when it was made gets an empty one.
+/// Partitions of an assignment. It is empty for a member that the leader did not know when it assigned.
 fn partitions_of(assignment: &[u8]) -> BTreeSet<usize> {
     if assignment.is_empty() {
         return BTreeSet::new();
@@ -191,17 +191,17 @@ fn partitions_of(assignment: &[u8]) -> BTreeSet<usize> {
     topics.flat_map(|topic| &topic.partitions).map(|partition| *partition as usize).collect()
 }
 
-/// What a member is to do about an error in an answer about its membership.
+/// Reaction of a member to the error code of a membership response.
 enum Remedy {
-    /// All is well.
+    /// None: there was no error.
     Nothing,
-    /// It gives up what it has in good order, and joins.
+    /// Commit, release the partitions, and join again.
     JoinAgain,
-    /// What it had is another one's, perhaps. It joins with the id that it has.
-    GiveUp,
-    /// It is no member any more.
-    BeginAnew,
-    /// It asks again, soon.
+    /// Drop the partitions, which others may own by now, and join again with its id.
+    DropPartitions,
+    /// Join as a new member.
+    JoinAsNew,
+    /// Retry soon.
     Wait,
 }
 
@@ -209,9 +209,9 @@ fn remedy_of(error: ErrorCode) -> Remedy {
     match error {
         ErrorCode::NONE => Remedy::Nothing,
         ErrorCode::REBALANCE_IN_PROGRESS => Remedy::JoinAgain,
-        ErrorCode::ILLEGAL_GENERATION => Remedy::GiveUp,
+        ErrorCode::ILLEGAL_GENERATION => Remedy::DropPartitions,
         ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::FENCED_INSTANCE_ID | ErrorCode::GROUP_ID_NOT_FOUND => {
-            Remedy::BeginAnew
+            Remedy::JoinAsNew
         }
         _ => Remedy::Wait,
     }
@@ -225,7 +225,7 @@ impl Member {
         }
     }
 
-    /// Takes the answer to a JoinGroup, a SyncGroup or a Heartbeat that was sent at a time. Returns what happened, by name.
+    /// Takes the answer to a JoinGroup, SyncGroup or Heartbeat that was sent at `sent_ms`. Returns the name of a counted event.
     pub(super) fn take_classic(&mut self, reply: &Reply, sent_ms: u64, now_ms: u64) -> Option<&'static str> {
         match reply {
             Reply::JoinGroup(response) => self.take_join(response, now_ms),
@@ -233,11 +233,11 @@ impl Member {
             Reply::Heartbeat(response) => {
                 let error = ErrorCode(response.error_code);
                 if error == ErrorCode::NONE {
-                    self.hear(sent_ms, now_ms);
+                    self.note_answered(sent_ms, now_ms);
                 }
                 self.apply(error, now_ms)
             }
-            // It goes, whatever comes of that.
+            // A leaving member does not care about the answer.
             _ => None,
         }
     }
@@ -269,24 +269,24 @@ impl Member {
     ) -> Option<&'static str> {
         let error = ErrorCode(response.error_code);
         if error != ErrorCode::NONE {
-            // It has no assignment, and gets none in this generation.
+            // It gets no assignment in this generation.
             self.classic().begin();
             return self.apply(error, now_ms);
         }
         self.classic().stage = Stage::Assigned;
-        self.hear(sent_ms, now_ms);
+        self.note_answered(sent_ms, now_ms);
         self.assigned = partitions_of(&response.assignment);
         self.positions = self.assigned.iter().map(|partition| (*partition, Position::default())).collect();
         Some("generation joined")
     }
 
-    /// The coordinator has taken it for a member when it was asked.
-    fn hear(&mut self, sent_ms: u64, now_ms: u64) {
+    /// Notes that the coordinator knew it as a member when it got the request.
+    fn note_answered(&mut self, sent_ms: u64, now_ms: u64) {
         self.heard_ms = sent_ms;
         self.heartbeat_at_ms = now_ms + HEARTBEAT_INTERVAL_MS as u64;
     }
 
-    /// Does what an error asks for. Returns what happened, by name.
+    /// Applies the remedy of an error code. Returns the name of a counted event.
     fn apply(&mut self, error: ErrorCode, now_ms: u64) -> Option<&'static str> {
         match remedy_of(error) {
             Remedy::Nothing => None,
@@ -295,13 +295,13 @@ impl Member {
                 self.classic().begin();
                 None
             }
-            Remedy::GiveUp => {
+            Remedy::DropPartitions => {
                 self.assigned.clear();
                 self.positions.clear();
                 self.classic().begin();
                 Some("generation missed")
             }
-            Remedy::BeginAnew => {
+            Remedy::JoinAsNew => {
                 let had_id = !self.classic().id.is_empty();
                 self.rejoin();
                 had_id.then_some("member thrown out")
@@ -313,26 +313,26 @@ impl Member {
         }
     }
 
-    /// No answer came.
+    /// Handles a request that got no answer.
     pub(super) fn miss(&mut self, what: What, now_ms: u64) {
         if matches!(what, What::Sync) {
-            // Its generation may have got its assignments, and be over.
+            // Its generation may have been assigned, and have ended since.
             self.classic().begin();
         }
         self.back_off(now_ms);
     }
 
-    /// A commit was refused, for certain. Returns what happened, by name.
+    /// Handles a commit that was certainly refused. Returns the name of a counted event.
     pub(super) fn take_refused_commit(&mut self, error: ErrorCode, now_ms: u64) -> Option<&'static str> {
         match error {
-            // The others have joined without it: what it has read is another one's.
+            // The others have rebalanced without it: another member owns its partitions.
             ErrorCode::REBALANCE_IN_PROGRESS => self.apply(ErrorCode::ILLEGAL_GENERATION, now_ms),
             _ => self.apply(error, now_ms),
         }
     }
 }
 
-/// Whether a commit that is answered by an error was refused before anything was written.
+/// Returns true if this error code of a commit means that nothing was written.
 pub(super) fn refuses_commit(error: ErrorCode) -> bool {
     !matches!(remedy_of(error), Remedy::Nothing | Remedy::Wait)
 }

@@ -33,7 +33,7 @@ pub(super) struct CommitWait {
 }
 
 impl Member {
-    /// How a wait for the commit of what was appended up to `upto` in `epoch` has ended, or will never; `None`: not yet.
+    /// Result of a wait for the commit of records appended up to `upto` in `epoch`; `None`: not committed yet.
     fn fate(&self, upto: i64, epoch: LeaderEpoch, min_insync: usize) -> Option<Result<(), ErrorCode>> {
         if !self.is_running() {
             return Some(Err(ErrorCode::KAFKA_STORAGE_ERROR));
@@ -44,7 +44,7 @@ impl Member {
         (self.replica.acknowledged_offset(min_insync) >= upto).then_some(Ok(()))
     }
 
-    /// Whether it gives leadership away, or has just done so and does not know the next leader.
+    /// Returns true if it transfers leadership, or has just done so and does not know the next leader.
     pub(super) fn is_between_leaders(&self) -> bool {
         self.is_running() && (self.replica.hands_over() || (!self.leads() && self.leader().is_none()))
     }
@@ -115,7 +115,7 @@ impl Member {
             "a wait for {first:?}, and {acknowledged} is acknowledged: {ends:?}, {min_insync} replicas"
         );
         let Confirmations { asked, next, .. } = &self.confirmations;
-        assert!(self.leads() || (asked.is_empty() && next.is_empty()), "a question that nobody answers");
+        assert!(self.leads() || (asked.is_empty() && next.is_empty()), "a confirmation that never ends");
     }
 
     /// Asks whether it leads, where a caller has to know and no question is under way. Returns true if it did: the replica is
@@ -160,7 +160,7 @@ impl Partition {
         }
     }
 
-    /// How a wait of [`Self::when_committed`] has ended; one that has not is a time-out.
+    /// Result of a wait of [`Self::when_committed`]. A wait that has not ended is a time-out.
     pub fn commit_fate(&self, upto: i64, epoch: LeaderEpoch) -> Result<(), ErrorCode> {
         if self.replication.is_none() {
             return self.durability(upto);
@@ -194,8 +194,8 @@ impl Partition {
         self.drive(state);
     }
 
-    /// Where this replica gives leadership away: what comes when it is known who leads after it, or that it leads on. An
-    /// append that was refused is worth another attempt then. `None` where leadership is not given away.
+    /// Receiver for the end of a transfer of leadership: the next leader is known, or this replica stays the leader. A refused append may
+    /// be retried then. `None`: there is no transfer.
     pub fn hand_over(&self) -> Option<oneshot::Receiver<()>> {
         self.replication.as_ref()?;
         let mut state = self.lock();
