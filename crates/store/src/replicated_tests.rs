@@ -505,13 +505,13 @@ fn frames_that_no_replica_sends_end_a_link_and_nothing_else() {
     let leader = cluster.leader();
     let epoch = cluster.partition(leader).leadership().epoch;
     let term = u64::from(epoch.get().cast_unsigned());
-    for hears in [leader, (leader + 1) % 3] {
-        let speaks = (hears + 1) % 3;
-        let (node, to) = (speaks as i32 + 1, hears as i32 + 1);
+    for receiver in [leader, (leader + 1) % 3] {
+        let sender = (receiver + 1) % 3;
+        let (node, to) = (sender as i32 + 1, receiver as i32 + 1);
         let hello = Hello { cluster_id: "cluster".into(), node, generation: u64::MAX, to };
-        let before = cluster.refused(hears);
+        let before = cluster.refused(receiver);
         let send = |from: ReplicaId, frame: &[u8]| {
-            let (mut stream, welcome) = greet(cluster.port(hears), &hello);
+            let (mut stream, welcome) = greet(cluster.port(receiver), &hello);
             assert_eq!(welcome.refusal, "");
             let (mut bytes, group, to) = (Vec::new(), GROUP, ReplicaId::new(to, 1));
             let alias = mainstem_replication::link::Alias { number: 0, group, from, to };
@@ -528,7 +528,7 @@ fn frames_that_no_replica_sends_end_a_link_and_nothing_else() {
         mainstem_replication::link::heartbeats(&[beat], &mut frame);
         send(ReplicaId::new(node, 99), &frame);
         let sent = frames.len() as u64 + 1;
-        wait_for("refusals", || (cluster.refused(hears) >= before + sent).then_some(()));
+        wait_for("refusals", || (cluster.refused(receiver) >= before + sent).then_some(()));
     }
     cluster.acknowledge_anywhere(1);
     cluster.check_acknowledged();
