@@ -89,6 +89,8 @@ pub struct Cluster {
     loading: Arc<Worker>,
     /// Tells the metadata leader what nothing here waits for.
     reporting: Worker,
+    /// Asks the metadata leader for what this node lacks. Reports that are repeated do not hold it up.
+    asking: Worker,
     /// Those who wait until this node knows what the metadata leader knows.
     catching_up: Mutex<Vec<OnCurrent>>,
     /// Counters of events at partitions that this node leads.
@@ -147,6 +149,7 @@ impl Cluster {
             threads: Mutex::default(),
             loading: Arc::new(Worker::new("coordinator-loading")),
             reporting: Worker::new("cluster-reports"),
+            asking: Worker::new("cluster-asks"),
             catching_up: Mutex::default(),
             led: LedCounters::default(),
             clocks: Arc::default(),
@@ -184,6 +187,7 @@ impl Cluster {
         }
         self.loading.stop();
         self.reporting.stop();
+        self.asking.stop();
     }
 
     // Members.

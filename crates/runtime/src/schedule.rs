@@ -8,7 +8,7 @@
 //! which thread it is.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -84,6 +84,8 @@ struct Killed;
 thread_local! {
     /// The thread of a schedule that this is.
     static THREAD: RefCell<Option<Turn>> = const { RefCell::new(None) };
+    /// This thread owns a schedule.
+    static IS_OWNER: Cell<bool> = const { Cell::new(false) };
     /// The group for which the owner of a schedule acts on this thread.
     static ACTS_FOR: RefCell<Option<Group>> = const { RefCell::new(None) };
 }
@@ -110,6 +112,7 @@ impl Schedule {
 
     /// A group without threads, whose random numbers follow from a seed.
     pub fn group(&self, clock: &Clock, seed: u64) -> Group {
+        IS_OWNER.set(true);
         let mut state = self.0.state.lock();
         state.last_group += 1;
         let number = state.last_group;
@@ -436,9 +439,9 @@ pub(crate) fn end_process(why: &str) {
     turn.die();
 }
 
-/// Returns true on a thread of a node that was killed.
-pub fn is_killed() -> bool {
-    current().is_some_and(|turn| turn.is_killed())
+/// Returns true on a thread that owns a schedule.
+pub(crate) fn is_owner() -> bool {
+    IS_OWNER.get()
 }
 
 #[cfg(test)]

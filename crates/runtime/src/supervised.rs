@@ -159,11 +159,12 @@ pub struct AbortOnPanic(pub &'static str);
 
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
-        #[cfg(feature = "sim")]
-        if crate::schedule::is_killed() {
-            return;
-        }
         if std::thread::panicking() {
+            // The owner of a schedule gets the panic, with its seed; or the node of the thread was killed.
+            #[cfg(feature = "sim")]
+            if crate::schedule::current().is_some() {
+                return;
+            }
             tracing::error!("the process ends after a panic, because {}; start it again", self.0);
             std::process::abort();
         }

@@ -2,8 +2,9 @@
 //!
 //! The link of a pair was dialled by the first node. Its two ends are the broker's own code; the world carries the bytes.
 
-use crate::node::Node;
+use crate::node::{Node, act_for};
 use mainstem_links::hand::{ReadingEnd, WritingEnd};
+use mainstem_runtime::schedule::Group;
 use std::collections::BTreeMap;
 use std::io;
 
@@ -23,6 +24,8 @@ pub(crate) struct Links(BTreeMap<Pair, Link>);
 struct Link {
     writing: Option<WritingEnd>,
     reading: Option<ReadingEnd>,
+    /// The threads of both nodes, if these have their metadata.
+    groups: [Option<Group>; 2],
     dial_at_ms: u64,
     back_off_ms: u64,
     /// The last attempt was refused, since nothing listens there.
@@ -36,6 +39,7 @@ impl Default for Link {
         Link {
             writing: None,
             reading: None,
+            groups: [None, None],
             dial_at_ms: 0,
             back_off_ms: BACK_OFF_MIN_MS,
             is_gone: false,
@@ -50,7 +54,7 @@ impl Link {
         self.reading = None;
         self.lost_at_ms = None;
         if let Some(writing) = self.writing.take() {
-            writing.end();
+            act_for(self.groups[0].as_ref(), || writing.end());
         }
         (self.dial_at_ms, self.back_off_ms) = (now_ms, BACK_OFF_MIN_MS);
     }
@@ -67,8 +71,10 @@ impl Links {
     /// # Errors
     /// The link has to end.
     pub(crate) fn write(&mut self, pair: Pair) -> io::Result<Vec<u8>> {
-        let writing = self.0.get_mut(&pair).and_then(|link| link.writing.as_mut());
-        writing.map_or(Ok(Vec::new()), WritingEnd::write)
+        let Some(Link { writing: Some(writing), groups, .. }) = self.0.get_mut(&pair) else {
+            return Ok(Vec::new());
+        };
+        act_for(groups[0].as_ref(), || writing.write())
     }
 
     /// Delivers bytes to the second node of a pair.
@@ -76,8 +82,8 @@ impl Links {
     /// # Errors
     /// The bytes are invalid: the link has to end.
     pub(crate) fn read(&mut self, pair: Pair, bytes: &[u8]) -> io::Result<()> {
-        let reading = self.0.get_mut(&pair).and_then(|link| link.reading.as_mut());
-        reading.map_or(Ok(()), |reading| reading.read(bytes))
+        let Some(Link { reading: Some(reading), groups, .. }) = self.0.get_mut(&pair) else { return Ok(()) };
+        act_for(groups[1].as_ref(), || reading.read(bytes))
     }
 
     /// Takes the bytes of answers to the first node of a pair.
@@ -91,8 +97,8 @@ impl Links {
     /// # Errors
     /// The bytes are invalid: the link has to end.
     pub(crate) fn read_answers(&mut self, pair: Pair, bytes: &[u8]) -> io::Result<()> {
-        let writing = self.0.get_mut(&pair).and_then(|link| link.writing.as_mut());
-        writing.map_or(Ok(()), |writing| writing.read_answers(bytes))
+        let Some(Link { writing: Some(writing), groups, .. }) = self.0.get_mut(&pair) else { return Ok(()) };
+        act_for(groups[0].as_ref(), || writing.read_answers(bytes))
     }
 
     /// Ends the link of a pair.
@@ -139,13 +145,17 @@ impl Links {
             _ if is_cut => link.fail_to_dial(now_ms),
             None => {
                 if nodes[to].refuses() && !std::mem::replace(&mut link.is_gone, true) {
-                    links.dial_refused(nodes[to].id().node());
+                    let group = nodes[from].group();
+                    act_for(group.as_ref(), || links.dial_refused(nodes[to].id().node()));
                 }
                 link.fail_to_dial(now_ms);
             }
             Some(of_other) => {
-                link.writing = Some(WritingEnd::begin(links, nodes[to].id().node()));
-                link.reading = Some(ReadingEnd::begin(of_other, nodes[from].id().node()));
+                link.groups = [nodes[from].group(), nodes[to].group()];
+                let [own, other] = link.groups.each_ref().map(Option::as_ref);
+                let (from, to) = (nodes[from].id().node(), nodes[to].id().node());
+                link.writing = Some(act_for(own, || WritingEnd::begin(links, to)));
+                link.reading = Some(act_for(other, || ReadingEnd::begin(of_other, from)));
                 (link.is_gone, link.back_off_ms) = (false, BACK_OFF_MIN_MS);
             }
         }

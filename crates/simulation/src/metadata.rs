@@ -7,6 +7,8 @@ use mainstem_log::sim::Random;
 use mainstem_node::node::Node as BrokerNode;
 use mainstem_replication::ReplicaId;
 use mainstem_runtime::schedule::Group;
+use mainstem_store::partition::Partition;
+use mainstem_store::topics::Topic;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::delete_topics_request::{DeleteTopicState, DeleteTopicsRequest};
 use mainstem_wire::messages::incremental_alter_configs_request::{
@@ -153,8 +155,8 @@ impl Metadata {
     fn look(&mut self, world: &World) {
         for (number, node) in world.nodes.iter().enumerate() {
             let (Some(start), Some(controller)) = (node.started(), node.controller()) else { continue };
-            if controller.decides() {
-                self.note_decider(controller.epoch(), number);
+            if let Some(epoch) = controller.decides_in() {
+                self.note_decider(epoch, number);
             }
             let (image, (.., snapshots_loaded)) = (controller.image(), controller.snapshot_counts.get());
             let looked = Looked { start, next_offset: image.next_offset(), snapshots_loaded };
@@ -200,7 +202,7 @@ impl Metadata {
             node.controller.image().next_offset() == image.next_offset()
                 && is_live
                 && served.len() == image.topics().count()
-                && served.iter().all(|topic| image.topic_by_id(topic.id).is_some())
+                && served.iter().all(|topic| is_as_in(&image, node.local.id, topic))
         };
         self.clients.iter().all(|client| client.asked.is_none()) && world.nodes.iter().all(agrees)
     }
@@ -306,6 +308,19 @@ fn draw_node<'w>(
         |(node, _): &(&Arc<BrokerNode>, &Group)| change == Change::Create || node.controller.decides();
     let nodes: Vec<_> = serving.filter(takes).collect();
     nodes.get(random.below(nodes.len().max(1) as u64) as usize).copied()
+}
+
+/// Returns true if a node serves a topic with the settings of the metadata, and these name it as the leader of what it leads.
+fn is_as_in(image: &MetadataImage, node: i32, topic: &Topic) -> bool {
+    let Some(known) = image.topic_by_id(topic.id) else { return false };
+    let number = value_of(image, &topic.name);
+    let has_settings =
+        |partition: &Partition| number == 0 || partition.settings().log.segment_ms == FIRST_VALUE + number;
+    topic.partitions.iter().zip(&known.partitions).all(|(partition, known)| {
+        let led = partition.leadership();
+        let is_noted = (known.leader, known.leader_epoch) == (node, led.epoch.get());
+        has_settings(partition) && (is_noted || !led.is_leader)
+    })
 }
 
 /// The number of the last value of a topic's setting.

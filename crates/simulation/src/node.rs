@@ -41,6 +41,14 @@ use whole::{Starting, Whole};
 
 const DIR: &str = "/data";
 
+/// Acts for the threads of a node, if it has some: threads that start meanwhile are among them.
+pub(crate) fn act_for<T>(group: Option<&Group>, act: impl FnOnce() -> T) -> T {
+    match group {
+        Some(group) => group.act(act),
+        None => act(),
+    }
+}
+
 /// Boot id of a machine, by the number of its start.
 fn boot_id(number: u64) -> String {
     format!("boot-{number}")
@@ -342,6 +350,11 @@ impl Node {
         true
     }
 
+    /// Its threads, while it runs, if it has its metadata.
+    pub(crate) fn group(&self) -> Option<Group> {
+        self.whole().map(|whole| whole.group.clone())
+    }
+
     fn whole(&self) -> Option<&Whole> {
         self.running.as_ref()?.whole.as_ref()
     }
@@ -498,7 +511,7 @@ impl Node {
     /// Transfers leadership to another replica, if it leads.
     pub(crate) fn transfer(&mut self, partition: usize, to: ReplicaId) {
         if let Some(partition) = self.partition(partition) {
-            partition.transfer(to.node());
+            act_for(self.group().as_ref(), || partition.transfer(to.node()));
         }
     }
 
@@ -535,8 +548,10 @@ impl Node {
         guard: VerificationGuard,
     ) -> Result<Accepted, Refused> {
         let partition = self.partition(partition).ok_or(Refused::NotLeader)?;
-        let outcome = partition.append_verified(bytes, origin, guard, &self.clock, &mut Scratch::new());
-        outcome.map(|outcome| accepted(&partition, outcome))
+        act_for(self.group().as_ref(), || {
+            let outcome = partition.append_verified(bytes, origin, guard, &self.clock, &mut Scratch::new());
+            outcome.map(|outcome| accepted(&partition, outcome))
+        })
     }
 
     /// Appends the end of a transaction.

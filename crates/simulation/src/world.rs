@@ -10,7 +10,7 @@ use crate::deletions::{Deletions, has_deletions};
 use crate::faults::FaultKinds;
 use crate::knowledge::Forgotten;
 use crate::links::Links;
-use crate::node::{Node, NodeOptions};
+use crate::node::{Node, NodeOptions, act_for};
 use mainstem_log::PartitionIdentity;
 use mainstem_log::sim::Random;
 use mainstem_replication::history::{Event, Operation, Outcome, Violation, check};
@@ -289,7 +289,8 @@ impl World {
             self.deliver(packet);
         }
         for number in 0..self.nodes.len() {
-            self.nodes[number].pass_time(&mut self.random);
+            let (node, random) = (&mut self.nodes[number], &mut self.random);
+            act_for(node.group().as_ref(), || node.pass_time(random));
             self.settle(number);
             if let Some((leader, asked)) = self.nodes[number].ask() {
                 self.post(number, (leader - 1) as usize, Parcel::Ask(asked));
@@ -385,7 +386,8 @@ impl World {
 
     /// Has a node do the work that follows from its inputs.
     fn settle(&mut self, number: usize) {
-        self.nodes[number].settle(self.sync_max_ms, &mut self.random);
+        let (node, random, sync_max_ms) = (&mut self.nodes[number], &mut self.random, self.sync_max_ms);
+        act_for(node.group().as_ref(), || node.settle(sync_max_ms, random));
         self.restored += self.nodes[number].take_restored();
         for (partition, Lost { offset, records }) in self.nodes[number].take_lost() {
             let at = At::new(partition, offset, records.unsigned_abs());

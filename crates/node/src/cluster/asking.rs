@@ -84,7 +84,7 @@ impl Cluster {
     pub(crate) fn when_current(self: &Arc<Self>, then: OnCurrent) {
         self.catching_up.lock().push(then);
         let cluster = self.clone();
-        self.reporting.run(Box::new(move || {
+        self.asking.run(Box::new(move || {
             // All that wait have one question together.
             let waiting = std::mem::take(&mut *cluster.catching_up.lock());
             if waiting.is_empty() {

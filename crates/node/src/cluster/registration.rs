@@ -54,6 +54,7 @@ impl Cluster {
                 Some(node) => self.ask_as_leader(node, &ask),
                 None => Answered::NotHere,
             };
+            let leaders_disk = answered == Answered::Refused(ErrorCode::KAFKA_STORAGE_ERROR.code());
             match answered {
                 Answered::Is { answer: Answer::Epoch(epoch), at } if self.wait_at_start(at) => {
                     *self.registered.lock() = Some((epoch, start.clone()));
@@ -73,7 +74,10 @@ impl Cluster {
                     theirs,
                 });
             }
-            let (stage, reason) = self.why_not_registered();
+            let (stage, reason) = match self.controller.leader().filter(|_| leaders_disk) {
+                Some(leader) => waits_for_disk_of(leader),
+                None => self.why_not_registered(),
+            };
             if self.local.clock.elapsed(said) >= SAID_EVERY {
                 said = self.local.clock.instant();
                 tracing::warn!("{reason}");
@@ -132,4 +136,13 @@ impl Cluster {
         }
         false
     }
+}
+
+/// The stage at which a start waits for the disk of the metadata leader, and why, for a person.
+fn waits_for_disk_of(leader: i32) -> (&'static str, String) {
+    let reason = format!(
+        "the start waits for node {leader}, the metadata leader, which cannot write the metadata log: its log says why; free \
+         space on its disk, or stop it so that another node leads"
+    );
+    ("waiting for the disk of the metadata leader", reason)
 }

@@ -177,6 +177,12 @@ impl Controller {
         self.replicated.as_ref().is_none_or(|replicated| replicated.deciding().is_some())
     }
 
+    /// The epoch in which this node decides; `None`: it does not, or has no other nodes. The epoch of its log may be later, until
+    /// it has noticed that another node leads.
+    pub fn decides_in(&self) -> Option<i32> {
+        Some(self.replicated.as_ref()?.deciding()?.get())
+    }
+
     /// The node that decides, as far as it is known.
     pub fn leader(&self) -> Option<i32> {
         match &self.replicated {

@@ -22,6 +22,11 @@ impl<T: Send + 'static> Thread<T> {
         if let Some(group) = crate::schedule::group() {
             return Ok(Thread(Kind::Scheduled(group.spawn(name, run)?)));
         }
+        #[cfg(feature = "sim")]
+        assert!(
+            !crate::schedule::is_owner(),
+            "the thread {name} would run beside a schedule: act for its group"
+        );
         let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
         Ok(Thread(Kind::System(thread)))
     }

@@ -233,6 +233,9 @@ impl Opening<'_> {
 /// Acts like a process that dies: pending work is not done.
 impl Drop for Running {
     fn drop(&mut self) {
+        if let Some(whole) = self.whole.as_ref().filter(|_| !std::thread::panicking()) {
+            whole.group.kill();
+        }
         self.dir.flusher().forget_waiting();
         self.links.forget_disk_steps();
     }

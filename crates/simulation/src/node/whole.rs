@@ -52,6 +52,8 @@ pub(super) struct Whole {
     pub(super) node: Arc<Node>,
     pub(super) group: Group,
     has_started: Arc<AtomicBool>,
+    /// The thread that has started it, and does its upkeep.
+    upkeep: Option<Handle<()>>,
     /// The thread that stops it in order.
     stopping: Option<Handle<()>>,
 }
@@ -137,10 +139,10 @@ impl Starting<'_> {
         links.serve_calls(Answers::new(&node, Box::new(|_, _| None)));
         let has_started = Arc::<AtomicBool>::default();
         let (own, started) = (node.clone(), has_started.clone());
-        group.spawn("start-and-upkeep", move || start(&own, &started)).expect("a thread");
+        let upkeep = group.spawn("start-and-upkeep", move || start(&own, &started)).expect("a thread");
         let topics = node.local.store.topics.clone();
         let mut running = Running::new(dir, links, topics, self.clock.mono_ms());
-        running.whole = Some(Whole { node, group, has_started, stopping: None });
+        running.whole = Some(Whole { node, group, has_started, upkeep: Some(upkeep), stopping: None });
         running
     }
 }
@@ -167,13 +169,14 @@ fn start(node: &Node, has_started: &AtomicBool) {
 }
 
 /// Stops a node in order, as a broker does after its clients have disconnected.
-fn stop(node: &Node) {
+fn stop(node: &Node, upkeep: Option<Handle<()>>) {
     let (local, hurry) = (&node.local, AtomicBool::new(false));
     let cluster = node.cluster.as_ref().expect("it has other nodes");
     cluster.hand_over();
     local.stopping.raise();
     node.unload_coordinators();
     assert!(node.controller.end_publishing(&hurry), "what is published is carried out");
+    upkeep.into_iter().for_each(|upkeep| _ = upkeep.join());
     cluster.stop();
     node.controller.end_applying();
     cluster.links.stop();
@@ -192,8 +195,8 @@ impl Whole {
     /// Begins to stop it in order. Returns false if it has not finished its start: then there is nothing to wait for.
     pub(super) fn begin_stop(&mut self) -> bool {
         if self.stopping.is_none() && self.has_started.load(Ordering::Acquire) {
-            let node = self.node.clone();
-            self.stopping = Some(self.group.spawn("stop", move || stop(&node)).expect("a thread"));
+            let (node, upkeep) = (self.node.clone(), self.upkeep.take());
+            self.stopping = Some(self.group.spawn("stop", move || stop(&node, upkeep)).expect("a thread"));
         }
         self.stopping.is_some()
     }
