@@ -118,7 +118,7 @@ pub struct Who {
     pub version: i16,
     /// The request's number on its connection.
     pub correlation_id: i32,
-    /// What the rules of the node that was asked deny of what the request is about.
+    /// Operations on resources of the request that the access rules of node `node` deny.
     #[serde(default)]
     pub denied: BTreeSet<Denial>,
 }
