@@ -45,14 +45,14 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The thread whose turn it is; `None`: it is the owner's.
+    /// The thread that has the turn; `None`: the owner has it.
     turn: Option<u64>,
     threads: BTreeMap<u64, Thread>,
     last_thread: u64,
     last_group: u64,
     /// The state of each group's random numbers.
     random: BTreeMap<u64, u64>,
-    /// Groups whose process has ended itself, and why.
+    /// Groups that have ended their process, and the reasons.
     ended: BTreeMap<u64, String>,
     /// The panic of a thread, for the owner.
     panic: Option<(String, Box<dyn Any + Send>)>,
