@@ -1,7 +1,7 @@
 //! Looking for more for a while, before an event loop that has nothing to do sleeps.
 //!
 //! To let a thread sleep and to wake it again takes longer than a request does, and many times as long where a
-//! hypervisor has to start the CPU again. While requests follow each other closely a loop therefore goes on looking at its
+//! hypervisor has to start the CPU again. While requests follow each other closely a loop therefore keeps looking at its
 //! sockets, and other threads need not wake it; in between it gives its CPU to other threads. Where requests are further
 //! apart than the time for which it would look, it sleeps at once, so that a broker at rest, or one with little to do,
 //! uses no CPU for that.

@@ -1,11 +1,11 @@
-//! Threads that take turns: at most one of them runs, and a seed says which, on clocks that stand until they are advanced.
+//! Threads that take turns: at most one of them runs, and a seed decides which. Their clocks only move when they are advanced.
 //!
 //! Production code that blocks waits by [`crate::sync`], and starts threads by [`crate::supervised`]. On a thread of a schedule such a
 //! wait gives the turn back to the owner of the schedule, a simulation, which picks the next thread: so one seed is one schedule, and
 //! what it runs is the code of the broker.
 //!
-//! A thread that waits for a plain lock whose holder waits for its turn can never go on; the owner finds out after a while, and says
-//! which thread it is.
+//! A thread deadlocks if it waits for a plain lock whose holder waits for its turn. The owner notices that after a while, and reports
+//! the thread.
 
 use std::any::Any;
 use std::cell::RefCell;

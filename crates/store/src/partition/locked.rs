@@ -45,7 +45,7 @@ impl Drop for Locked<'_> {
 }
 
 impl Locked<'_> {
-    /// Its holder panics.
+    /// Closes the log when the holder of the lock panics.
     #[cold]
     fn give_up(&mut self) {
         if let Ok(log) = std::mem::replace(&mut self.state.log, Err(NoLog::Offline)) {
