@@ -135,12 +135,12 @@ impl Clock {
         }
     }
 
-    /// Resolves after so long.
+    /// Resolves after this time.
     pub async fn sleep(&self, time: Duration) {
         self.sleep_until(self.instant() + time).await;
     }
 
-    /// Awaits a future for so long at most.
+    /// Awaits a future with a timeout.
     ///
     /// # Errors
     /// [`TimedOut`] when it is not ready by then.
@@ -177,7 +177,7 @@ impl Timer {
         }
     }
 
-    /// Ends at another instant. Who polled it last is woken then.
+    /// Ends at another instant. The task that polled it last is woken then.
     pub fn reset(&mut self, deadline: Instant) {
         match self {
             Timer::Real(sleep) => sleep.as_mut().reset(deadline.into()),
@@ -211,7 +211,7 @@ pub fn machine_wall_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
 
-/// Awaits a future for so long at most by the machine's time, where [`machine_now`] counts.
+/// Awaits a future with a timeout in the machine's time, for callers of [`machine_now`].
 ///
 /// # Errors
 /// [`TimedOut`] when it is not ready by then.

@@ -30,7 +30,7 @@ impl IdlePoll {
         IdlePoll { window_us: self.window_us.clone(), looked_ns: AtomicU64::default() }
     }
 
-    /// From now on all loops look for so long; 0 is not at all.
+    /// Sets the time for which all loops look; 0: they do not look.
     pub fn set_window(&self, window: Duration) {
         let window_us = u64::try_from(window.as_micros()).unwrap_or(u64::MAX);
         self.window_us.store(window_us, Ordering::Relaxed);

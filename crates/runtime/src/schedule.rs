@@ -1,11 +1,11 @@
-//! Threads that take turns: at most one of them runs, and a seed says which, on clocks that stand until they are advanced.
+//! Threads that take turns: at most one of them runs, and a seed decides which. Their clocks only move when they are advanced.
 //!
 //! Production code that blocks waits by [`crate::sync`], and starts threads by [`crate::supervised`]. On a thread of a schedule such a
 //! wait gives the turn back to the owner of the schedule, a simulation, which picks the next thread: so one seed is one schedule, and
 //! what it runs is the code of the broker.
 //!
-//! A thread that waits for a plain lock whose holder waits for its turn can never go on; the owner finds out after a while, and says
-//! which thread it is.
+//! A thread deadlocks if it waits for a plain lock whose holder waits for its turn. The owner notices that after a while, and reports
+//! the thread.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -45,14 +45,14 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The thread whose turn it is; `None`: it is the owner's.
+    /// The thread that has the turn; `None`: the owner has it.
     turn: Option<u64>,
     threads: BTreeMap<u64, Thread>,
     last_thread: u64,
     last_group: u64,
     /// The state of each group's random numbers.
     random: BTreeMap<u64, u64>,
-    /// Groups whose process has ended itself, and why.
+    /// Groups that have ended their process, and the reasons.
     ended: BTreeMap<u64, String>,
     /// The panic of a thread, for the owner.
     panic: Option<(String, Box<dyn Any + Send>)>,

@@ -13,7 +13,7 @@ pub struct Stopping {
 }
 
 impl Stopping {
-    /// Tells everybody to end.
+    /// Begins the stop, and notifies all that wait for it.
     pub fn raise(&self) {
         self.raised.store(true, Ordering::Release);
         self.notify.notify_waiters();

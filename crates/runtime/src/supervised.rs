@@ -96,7 +96,7 @@ pub fn spawn(
     Thread::start(name, supervised)
 }
 
-/// Starts a thread whose panic ends the process, because of `why`. For those who have no [`Panics`] at hand.
+/// Starts a thread whose panic ends the process, because of `why`. For callers without [`Panics`].
 ///
 /// # Errors
 /// The system's, when no thread can be made.

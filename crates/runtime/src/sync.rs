@@ -13,7 +13,7 @@ pub use channel::{Receiver, RecvError, RecvTimeoutError, SendError, Sender, TryR
 pub use condvar::Condvar;
 pub use thread::Thread;
 
-/// Blocks the thread for so long.
+/// Blocks the thread for this time.
 #[allow(clippy::disallowed_methods, reason = "the one place that sleeps")]
 pub fn sleep(time: Duration) {
     #[cfg(feature = "sim")]
@@ -34,7 +34,7 @@ fn now() -> Instant {
     machine_now()
 }
 
-/// Returns true on a thread whose waits are a simulation's: others would not take their turn from it.
+/// Returns true on a thread whose waits are those of a simulation. On other threads a wait does not pass the turn.
 pub fn is_simulated() -> bool {
     #[cfg(feature = "sim")]
     return crate::schedule::group().is_some();

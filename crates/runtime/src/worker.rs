@@ -10,7 +10,7 @@ pub type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs jobs one after another. Its thread begins with the first one, and ends with [`Worker::stop`].
 ///
-/// What waits is bounded by who asks: a coordinator has at most one job for each of its transactional ids.
+/// The callers bound the queue: a coordinator has at most one job for each of its transactional ids.
 pub struct Worker {
     name: &'static str,
     state: Mutex<State>,

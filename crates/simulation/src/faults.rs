@@ -200,7 +200,7 @@ const fn slot(parts: u64, kinds: &'static [(FaultKind, u64)]) -> Slot {
     Slot { parts, kinds }
 }
 
-/// Frequency of each kind.
+/// Weight of each kind in the choice of the next fault.
 const MIXTURE: [Slot; 18] = [
     slot(2, &[(Kill, 100)]),
     slot(2, &[(PowerCutOne, 100)]),

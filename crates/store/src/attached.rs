@@ -1,4 +1,4 @@
-//! A partition whose records are in an embedded queue: local processes append to it and read it beside the broker.
+//! A partition with its records in an embedded queue: local processes append to it and read it beside the broker.
 //!
 //! It replaces a log. Its ends move by themselves, so none is kept here: fetches that wait are woken by the
 //! [watcher](watcher::Watcher), which sleeps until any process has appended. An append only tries the writer lock; where a local
@@ -41,7 +41,7 @@ use checked::{Checked, Part, Wanted};
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::supervised;
 
-/// After so long an append that waits for a local writer looks whether it still has to.
+/// Timeout of one attempt to take the writer lock. The waiting append then checks its deadline and tries again.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Bytes at the end of the queue that are checked by the thread of the connection; more by a helper.
@@ -50,7 +50,7 @@ const INLINE_BYTES_MAX: u64 = 64 << 10;
 /// Places behind the last reads that are remembered: as many readers go on without a look at an index.
 const PLACES_MAX: usize = 64;
 
-/// Bytes that another segment makes readable, for who waits for some: more than any fetch asks for.
+/// Bytes that count as readable for waiting fetches when a new segment begins: more than any fetch asks for.
 const SEGMENT_READABLE_BYTES: usize = 1 << 40;
 
 /// Attempts to take the lock while no append waits for it.

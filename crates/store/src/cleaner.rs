@@ -280,7 +280,7 @@ impl Cleaning {
         self.wait(clock, &mut self.state.lock(), time);
     }
 
-    /// Waits for so long, or until the broker stops.
+    /// Waits for this time, or until the broker stops.
     fn wait(&self, clock: &Clock, state: &mut MutexGuard<'_, State>, time: Duration) {
         let deadline = clock.instant() + time;
         while !state.stopping && !clock.wait_until(&self.stopped, state, deadline) {}

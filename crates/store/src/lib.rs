@@ -1,8 +1,8 @@
 //! Partitions of a node and the work on their log directories: opening, placing, reading whole logs, moves, upkeep,
 //! compaction, failures of disks. [`store::Store`] has them together.
 //!
-//! Architecture invariant: no listener, no controller and no coordinator is known here. Clock, disk, links to other nodes and the receivers of
-//! events are given.
+//! Architecture invariant: no listener, no controller and no coordinator is known here. Clock, disk, links to other nodes and the
+//! receivers of events are given.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait in the time of the machine"))]
 

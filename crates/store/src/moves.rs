@@ -192,7 +192,7 @@ impl Moves {
         }
     }
 
-    /// Lets so much time pass, unless the broker stops.
+    /// Waits for this time, or until the broker stops.
     fn pause(&self, clock: &Clock, time: Duration) {
         let mut state = self.state.lock();
         let until = clock.instant() + time;
@@ -311,7 +311,7 @@ impl Move {
         }
     }
 
-    /// Has everybody know where the partition is.
+    /// Announces the new directory of the partition.
     fn settle(&self, store: &Arc<Store>, name: &TopicPartition, old: Log) {
         let from = old.dir().clone();
         drop(old);

@@ -128,7 +128,7 @@ impl Partition {
         Self::with_log_or_not(topic, index, settings, Ok((dir, Stored::Alone(log))), leader_epoch, None)
     }
 
-    /// A partition whose log cannot be opened: it is known and refuses whatever is asked of it.
+    /// A partition whose log cannot be opened: it is known and refuses all requests.
     pub fn offline(
         topic: Arc<str>,
         index: i32,

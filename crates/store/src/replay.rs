@@ -143,7 +143,7 @@ fn entry_of<'r>(batch: &Batch<'_>, record: Record<'r>, producer: Option<Producer
     Some(Entry::Control { kind, value: record.value? })
 }
 
-/// Whose transaction a batch belongs to.
+/// Producer of the transaction to which a batch belongs.
 fn producer_of(batch: &Batch<'_>) -> Option<Producer> {
     batch.attributes().is_transactional().then(|| Producer {
         id: ProducerId::new(batch.producer_id()),

@@ -182,7 +182,7 @@ fn a_quiescent_group_keeps_its_leader_and_resumes() {
         assert_eq!((leadership.leader, leadership.epoch), (Some(leader as i32 + 1), epoch));
     }
     assert_eq!(cluster.produce(leader, 1), Ok(()));
-    // Followers learn of the commit with the next heartbeat, which rests no more.
+    // Followers learn of the commit with the next heartbeat, since the group is not quiescent any more.
     let end = |cluster: &Cluster, node: usize| cluster.partition(node).ends().map(|ends| ends.high_watermark);
     for node in 0..3 {
         wait_for("the commit", || (end(&cluster, node) == Ok(2)).then_some(()));
@@ -207,7 +207,7 @@ fn records_are_deleted_on_all_replicas() {
         let start = |cluster: &Cluster| cluster.partition(node).ends().map(|ends| ends.log_start);
         wait_for("the log start", || (start(&cluster) == Ok(10)).then_some(()));
     }
-    // Who leads may change meanwhile.
+    // The leader may change meanwhile.
     wait_for("a follower's refusal", || {
         let (wait, _done) = waiter();
         let follower = cluster.partition((cluster.leader() + 1) % 3);

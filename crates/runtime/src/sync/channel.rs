@@ -88,7 +88,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Waits for a value, for so long at most.
+    /// Waits for a value until the timeout.
     ///
     /// # Errors
     /// When none has come, or as [`Self::recv`].

@@ -39,7 +39,7 @@ impl Condvar {
         self.system.wait(guard);
     }
 
-    /// The same, for so long at most. Returns true if the time is over.
+    /// The same with a timeout. Returns true if it is over.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> bool {
         #[cfg(feature = "sim")]
         if let Some(has_timed_out) = self.wait_for_turn(guard, |now| Some(now + time)) {

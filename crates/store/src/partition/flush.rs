@@ -121,12 +121,12 @@ impl Partition {
 }
 
 impl State {
-    /// Takes out who waits for no more than this.
+    /// Takes the waits for offsets up to this.
     pub(super) fn waits_until(&mut self, durable: i64) -> Vec<(i64, Durable)> {
         self.durable_waits.extract_if(.., |(needed, _)| *needed <= durable).collect()
     }
 
-    /// A flush has ended. Takes out those whose wait ends with it.
+    /// Takes the result of a flush. Returns the waits that end with it.
     pub(super) fn flushed(&mut self, upto: i64, result: &io::Result<()>) -> Vec<(i64, Durable)> {
         let Ok(Stored::Alone(log)) = &mut self.log else { return Vec::new() };
         match result {
@@ -202,7 +202,7 @@ impl FlushTarget for Flush {
     }
 }
 
-/// Writes a directory's log starts, and has the one who waits for that notified.
+/// Writes a directory's log starts, and then ends the wait for that.
 pub(super) fn commit_log_start(dir: &Arc<LogDir>, on_durable: Durable) {
     let tell = move |result: io::Result<()>| {
         on_durable.done(result.map_err(|_| ErrorCode::KAFKA_STORAGE_ERROR));
@@ -210,7 +210,7 @@ pub(super) fn commit_log_start(dir: &Arc<LogDir>, on_durable: Durable) {
     dir.commit(&dir.checkpoints().log_start, Box::new(tell));
 }
 
-/// Notifies those whose wait has ended with a flush.
+/// Ends waits after a flush.
 pub(super) fn done(ended: Vec<(i64, Durable)>, result: &io::Result<()>) {
     let result = match result {
         Ok(()) => Ok(()),

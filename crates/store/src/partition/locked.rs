@@ -1,4 +1,4 @@
-//! The lock of a partition, whose log is closed where its holder panics.
+//! The lock of a partition. If its holder panics, the log is closed.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ const LOCK_LOOK: Duration = Duration::from_millis(200);
 /// The state of a partition while it is locked.
 pub(super) struct Locked<'a> {
     partition: &'a Partition,
-    /// Whoever locks it while it unwinds has not begun its change by then.
+    /// The thread was unwinding already when it took the lock. A panic that came before the lock has not interrupted a change under it.
     was_panicking: bool,
     state: MutexGuard<'a, State>,
 }
@@ -45,7 +45,7 @@ impl Drop for Locked<'_> {
 }
 
 impl Locked<'_> {
-    /// Its holder panics.
+    /// Closes the log when the holder of the lock panics.
     #[cold]
     fn give_up(&mut self) {
         if let Ok(log) = std::mem::replace(&mut self.state.log, Err(NoLog::Offline)) {
@@ -55,7 +55,7 @@ impl Locked<'_> {
             std::mem::forget(log);
         }
         self.partition.offline.store(true, Ordering::Release);
-        // Another thread ends the waits: those who wait may need a lock that is held here.
+        // Another thread ends the waits, since their callbacks may need a lock that is held here.
         self.partition.poisoned.store(true, Ordering::Release);
     }
 }

@@ -1,4 +1,4 @@
-//! A partition that is one replica of a Raft group: what its group decides, and who waits for that.
+//! A partition that is one replica of a Raft group: the decisions of its group, and the waits for them.
 //!
 //! The holder of the lock drives the replica. What follows from it is put where it goes in the order in which it was
 //! decided: messages into the outboxes of links while the lock is held, notices into a queue; what wakes or calls others is
@@ -91,7 +91,7 @@ pub(super) struct Member {
     behind: Vec<ReplicaId>,
     /// Node that this replica should succeed as leader, and the time in ms until which it tries, unless there is another leader.
     succession: Option<(i32, u64)>,
-    /// Those who wait for the log start to be at an offset.
+    /// Waits for the log start to reach an offset.
     log_start_waits: Vec<(i64, Durable)>,
     confirmations: Confirmations,
     /// Waits until the leader after this replica is known.
@@ -529,7 +529,7 @@ impl Partition {
                 let waits = std::mem::take(durable_waits).into_iter();
                 deferred.ended.extend(waits.map(|(_, wait)| (wait, Err(ErrorCode::NOT_LEADER_OR_FOLLOWER))));
             }
-            // They look again, and learn who leads.
+            // They look again, and find the new leader.
             fetches.look_again();
             replication.notices.lock().queue.push_back(Notice::Role(role));
             deferred.notices = true;
@@ -562,7 +562,7 @@ impl Partition {
         deferred
     }
 
-    /// Its replica is out of service: who waits is notified, and others do without it.
+    /// Takes its replica out of service: ends the waits, and lets the group continue without it.
     fn end_failed(&self, replication: &Replication, state: &mut State, deferred: &mut DeferredEffects) {
         let State { log: Ok(Stored::Replicated(member)), fetches, durable_waits, .. } = state else { return };
         member.has_ended = true;

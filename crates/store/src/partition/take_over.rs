@@ -19,7 +19,7 @@ const FOLLOW_STEPS_MAX: usize = 100;
 /// A step that copies less has followed.
 const FOLLOW_BYTES_MIN: usize = 64 << 10;
 
-/// A step without which the partition is in neither directory is tried again after so long in a shortage.
+/// Delay after a shortage before a step is retried without which the partition is in neither directory.
 pub const SHORTAGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Durability during a take-over. New records count as durable only when the copy durably has the partition's name: until then a
@@ -29,7 +29,7 @@ pub(super) struct Held {
     pub(super) durable_end: i64,
     /// Result of the flush that was under way.
     pub(super) ended: Option<(i64, io::Result<()>)>,
-    /// Those who wait for a log start.
+    /// Waits for a log start.
     pub(super) deletions: Vec<Durable>,
 }
 

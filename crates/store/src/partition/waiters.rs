@@ -62,7 +62,7 @@ impl FetchWaiters {
         self.waiting.retain(|other| !Arc::ptr_eq(other, waiter));
     }
 
-    /// The high watermark has moved over `bytes`. Wakes those who have waited for no more than that, and forgets them.
+    /// Takes a move of the high watermark over `bytes`. Wakes the fetches that waited for no more than that, and forgets them.
     pub(super) fn moved_on(&mut self, bytes: usize, ends: impl Fn() -> Ends) {
         let before = self.stable;
         let stable = &mut self.stable;
@@ -78,7 +78,7 @@ impl FetchWaiters {
         });
     }
 
-    /// Has all of them look again, and forgets them: who leads, or where the log starts, is another.
+    /// Wakes all fetches, and forgets them: the leader or the log start has changed.
     pub(super) fn look_again(&mut self) {
         self.waiting.drain(..).for_each(|waiter| waiter.look_again());
     }

@@ -19,7 +19,7 @@ use mainstem_links::{DiskStep, Group, ReplicaStatus};
 const NO_NODE: i32 = -1;
 /// Time for which a replica tries to be elected in the place of a leader that is known to be gone.
 const SUCCESSION_MS: u64 = 1_000;
-/// A link's read of batches asks for so many bytes at once.
+/// Bytes of one read of batches for a link.
 const READ_BYTES: usize = 256 << 10;
 
 impl Member {
@@ -56,7 +56,7 @@ impl Group for Partition {
         let Some(mut state) = self.try_lock() else { return };
         let Ok(Stored::Replicated(member)) = &mut state.log else { return };
         if !member.is_running() {
-            // Where it has failed while nothing drove it, this ends those who wait.
+            // If it has failed while nothing drove it, this ends the waits.
             return self.drive(state);
         }
         let answered = status.take_answered();
@@ -166,8 +166,8 @@ impl Group for Partition {
 }
 
 impl Partition {
-    /// The lock of a partition, unless a message is being taken that waits for the disk. Until that is done, messages for it get lost, as in
-    /// the network: its leader sends them again.
+    /// The lock of a partition, unless a message is being taken that waits for the disk. Until that is done, messages for the partition are
+    /// dropped, as in the network: its leader sends them again.
     fn lock_without_disk_step(&self) -> Option<Locked<'_>> {
         let replication = self.replication.as_ref()?;
         self.lock_unless(|| replication.has_disk_step.load(Ordering::Acquire))
@@ -192,7 +192,7 @@ impl Partition {
                 member.replica.stop(error.to_string());
             }
             Err(StepError::Message(error)) => return Err(error),
-            // It says so itself; driving it ends who waits.
+            // It says so itself; driving it ends the waits.
             Err(StepError::Replica(_)) => {}
         }
         self.drive(state);

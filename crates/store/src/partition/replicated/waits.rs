@@ -26,7 +26,7 @@ impl Confirmations {
     }
 }
 
-/// Somebody who waits for what is appended up to an offset in this epoch: all waits end with it.
+/// A wait for records appended up to an offset in this epoch. All waits end with the epoch.
 pub(super) struct CommitWait {
     upto: i64,
     durable: Durable,
@@ -54,7 +54,7 @@ impl Member {
         self.commit_waits.insert(at, wait);
     }
 
-    /// Takes out who waits for no more than what is acknowledged.
+    /// Takes the waits that end with the acknowledged offset.
     pub(super) fn take_acknowledged(
         &mut self,
         min_insync: usize,
@@ -100,7 +100,7 @@ impl Member {
         }
     }
 
-    /// Asserts that those who wait have something to wait for.
+    /// Asserts that each wait can still end.
     #[cfg(any(test, feature = "sim"))]
     pub(super) fn check_waits(&self, min_insync: usize) {
         let uptos = self.commit_waits.iter().map(|wait| wait.upto);
