@@ -3,6 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Files that start threads for `supervised`: itself, the threads of the system that it starts, and those of a simulation, whose panics
+/// go to the owner of their schedule.
+const OF_SUPERVISION: [&str; 3] = ["supervised.rs", "sync/thread.rs", "schedule.rs"];
+
 /// Threads are started by `supervised`, or begin with a guard.
 #[test]
 fn no_thread_is_without_supervision() {
@@ -28,7 +32,8 @@ fn no_thread_is_without_supervision() {
             }
             started += 1;
             let around = lines[at.saturating_sub(3)..(at + 4).min(lines.len())].join("\n");
-            let is_guarded = around.contains("AbortOnPanic(") || path.ends_with("supervised.rs");
+            let is_guarded =
+                around.contains("AbortOnPanic(") || OF_SUPERVISION.iter().any(|of| path.ends_with(of));
             assert!(is_guarded, "{}:{}: `supervised::spawn` is for that\n{around}", path.display(), at + 1);
         }
     }
