@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Environment variable for the number of seeds of whole nodes.
 const SEEDS_VARIABLE: &str = "TEST_SIMULATED_NODES";
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 60;
 
 fn assert_good(verdict: &Verdict) {
     let Verdict { seed, violations, faults, resumed_after_ms, agreed, done, .. } = verdict;
