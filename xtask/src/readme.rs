@@ -85,7 +85,7 @@ fn run_examples(file: &Path) -> Result<Counts> {
         }
         return Ok(report.counts());
     }
-    let mut session = Session::start()?;
+    let mut session = Session::start(file)?;
     for example in &examples {
         session.run(&report, example);
     }
@@ -213,8 +213,10 @@ struct Session {
 }
 
 impl Session {
-    fn start() -> Result<Session> {
-        let dir = workspace::interop_dir().join("readme");
+    /// Makes the folder of a page. Each has its own: what an example has started may write for a moment after its end.
+    fn start(page: &Path) -> Result<Session> {
+        let name = page.file_stem().context("a page has a name")?;
+        let dir = workspace::interop_dir().join("readme").join(name);
         if dir.exists() {
             fs::remove_dir_all(&dir)?;
         }
