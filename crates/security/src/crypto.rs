@@ -1,7 +1,5 @@
 //! Digests, HMAC, PBKDF2, and the ciphers of key stores. No other place calls the library of cryptography.
 
-mod rc2;
-
 use std::num::NonZeroU32;
 
 use aws_lc_rs::cipher::{
@@ -88,16 +86,15 @@ impl Hash {
     }
 }
 
-/// A cipher that key stores are encrypted with, in CBC with PKCS #7 padding.
+/// Bytes of a block of AES.
+const BLOCK_BYTES: usize = 16;
+
+/// AES as key stores are encrypted with it, in CBC with PKCS #7 padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cipher {
     Aes128,
     Aes192,
     Aes256,
-    /// Triple DES with three keys, or with two, of which the first is used again.
-    TripleDes,
-    /// RC2 with this many effective bits of key.
-    Rc2(u16),
 }
 
 impl Cipher {
@@ -105,44 +102,25 @@ impl Cipher {
     pub(crate) const fn key_len(self) -> usize {
         match self {
             Cipher::Aes128 => 16,
-            Cipher::Aes192 | Cipher::TripleDes => 24,
+            Cipher::Aes192 => 24,
             Cipher::Aes256 => 32,
-            Cipher::Rc2(bits) => bits as usize / 8,
-        }
-    }
-
-    /// Bytes of a block, and of an initialization vector.
-    pub(crate) const fn block_len(self) -> usize {
-        match self {
-            Cipher::Aes128 | Cipher::Aes192 | Cipher::Aes256 => 16,
-            Cipher::TripleDes | Cipher::Rc2(_) => 8,
         }
     }
 
     /// Decrypts and removes the padding. None if key, vector or data have wrong lengths, or if the padding is invalid: then the password is
     /// wrong.
     pub(crate) fn decrypt(self, key: &[u8], iv: &[u8], data: &[u8]) -> Option<Vec<u8>> {
-        if data.is_empty() || !data.len().is_multiple_of(self.block_len()) || key.len() != self.key_len() {
+        if data.is_empty() || !data.len().is_multiple_of(BLOCK_BYTES) || key.len() != self.key_len() {
             return None;
         }
         let algorithm: &'static Algorithm = match self {
             Cipher::Aes128 => &AES_128,
             Cipher::Aes192 => &AES_192,
             Cipher::Aes256 => &AES_256,
-            Cipher::TripleDes => triple_des(),
-            Cipher::Rc2(bits) => return rc2::decrypt(key, bits, iv.try_into().ok()?, data),
         };
-        let context = match self.block_len() {
-            16 => DecryptionContext::Iv128(iv.try_into().ok()?),
-            _ => DecryptionContext::Iv64(iv.try_into().ok()?),
-        };
+        let context = DecryptionContext::Iv128(iv.try_into().ok()?);
         let key = PaddedBlockDecryptingKey::cbc_pkcs7(UnboundCipherKey::new(algorithm, key).ok()?).ok()?;
         let mut buffer = data.to_vec();
         key.decrypt(&mut buffer, context).ok().map(|plain| plain.to_vec())
     }
-}
-
-#[allow(deprecated, reason = "stores that old versions of Java made are encrypted with it")]
-fn triple_des() -> &'static Algorithm {
-    &aws_lc_rs::cipher::DES_EDE3_FOR_LEGACY_USE_ONLY
 }

@@ -81,16 +81,46 @@ impl StoreKind {
 
 /// The reason why a store cannot be read; it becomes a [`SecurityError`] that names the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fault(pub(crate) String);
+pub(crate) enum Fault {
+    /// A key is encrypted by a cipher that is too weak.
+    WeakCipher(&'static str),
+    /// A PKCS #12 store is, with a private key or without one.
+    WeakStore { cipher: &'static str, has_key: bool },
+    /// Any other reason.
+    Other(String),
+}
 
 impl From<Malformed> for Fault {
     fn from(Malformed(what): Malformed) -> Fault {
-        Fault(format!("it is damaged, or not what it seems: {what}"))
+        Fault::Other(format!("it is damaged, or not what it seems: {what}"))
     }
 }
 
 pub(crate) fn fault<T>(what: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault(what.into()))
+    Err(Fault::Other(what.into()))
+}
+
+impl Fault {
+    /// The message about the store `name`, with the command that converts it if there is one. OpenSSL keeps a key with its certificates;
+    /// that a certificate is trusted is known to keytool alone.
+    fn message(self, name: &str) -> String {
+        match self {
+            Fault::WeakCipher(cipher) => {
+                format!(
+                    "its key is encrypted with {cipher}, which is too weak: convert it by openssl pkcs8 -topk8"
+                )
+            }
+            Fault::WeakStore { cipher, has_key: true } => format!(
+                "it is encrypted with {cipher}, which is too weak: convert it by OpenSSL 3: \
+                 openssl pkcs12 -legacy -in {name} -nodes | openssl pkcs12 -export -out NEW.p12"
+            ),
+            Fault::WeakStore { cipher, has_key: false } => format!(
+                "it is encrypted with {cipher}, which is too weak: convert it by Java 17 or later: \
+                 keytool -importkeystore -srckeystore {name} -destkeystore NEW.p12"
+            ),
+            Fault::Other(what) => what,
+        }
+    }
 }
 
 impl KeyStore {
@@ -100,7 +130,7 @@ impl KeyStore {
     /// When it is no store, is damaged, or the passwords are wrong. No message holds a secret.
     pub fn open(name: &str, bytes: &[u8], passwords: StorePasswords<'_>) -> Result<KeyStore, SecurityError> {
         KeyStore::open_within(bytes, passwords, ITERATIONS_MAX)
-            .map_err(|Fault(what)| SecurityError::Store { store: name.to_owned(), what })
+            .map_err(|fault| SecurityError::Store { store: name.to_owned(), what: fault.message(name) })
     }
 
     /// Opens a store that asks for at most so many rounds of hashing.

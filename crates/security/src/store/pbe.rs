@@ -1,4 +1,5 @@
-//! Encryption by a password: PBES2 (RFC 8018), and the schemes of PKCS #12 (RFC 7292).
+//! Encryption by a password: PBES2 (RFC 8018) with AES. The schemes of PKCS #12 (RFC 7292), which are RC2 and triple DES, are refused; its
+//! key derivation serves checksums.
 
 use std::num::NonZeroU32;
 
@@ -10,13 +11,11 @@ use crate::der::{self, INTEGER, Malformed, OCTET_STRING, OID, Reader, SEQUENCE};
 const PBES2: &str = "1.2.840.113549.1.5.13";
 const PBKDF2: &str = "1.2.840.113549.1.5.12";
 
-/// The purpose of bytes that the KDF of PKCS #12 derives.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Purpose {
-    Key = 1,
-    Iv = 2,
-    Mac = 3,
-}
+const RC2: &str = "RC2";
+const TRIPLE_DES: &str = "triple DES";
+
+/// The purpose of bytes that the KDF of PKCS #12 derives: a key of a checksum.
+const PURPOSE_MAC: u8 = 3;
 
 pub(super) fn iterations(value: u32, max: u32) -> Result<NonZeroU32, Fault> {
     match NonZeroU32::new(value) {
@@ -44,13 +43,11 @@ pub(super) fn decrypt(
     let parameters = algorithm.enter(SEQUENCE, "an algorithm has no parameters")?;
     let (cipher, key, iv) = match oid.as_str() {
         PBES2 => pbes2(parameters, password, max)?,
-        "1.2.840.113549.1.12.1.3" => pkcs12(parameters, password, Cipher::TripleDes, 24, max)?,
-        "1.2.840.113549.1.12.1.4" => pkcs12(parameters, password, Cipher::TripleDes, 16, max)?,
-        "1.2.840.113549.1.12.1.5" => pkcs12(parameters, password, Cipher::Rc2(128), 16, max)?,
-        "1.2.840.113549.1.12.1.6" => pkcs12(parameters, password, Cipher::Rc2(40), 5, max)?,
+        "1.2.840.113549.1.12.1.3" | "1.2.840.113549.1.12.1.4" => return Err(Fault::WeakCipher(TRIPLE_DES)),
+        "1.2.840.113549.1.12.1.5" | "1.2.840.113549.1.12.1.6" => return Err(Fault::WeakCipher(RC2)),
         other => return fault(format!("it is encrypted with {other}, which is not supported")),
     };
-    cipher.decrypt(key.expose(), &iv, data).ok_or_else(|| Fault("the password is wrong".to_owned()))
+    cipher.decrypt(key.expose(), &iv, data).ok_or_else(|| Fault::Other("the password is wrong".to_owned()))
 }
 
 type Keyed = (Cipher, Secret, Vec<u8>);
@@ -68,7 +65,8 @@ fn pbes2(mut parameters: Reader<'_>, password: &Secret, max: u32) -> Result<Keye
         "2.16.840.1.101.3.4.1.2" => Cipher::Aes128,
         "2.16.840.1.101.3.4.1.22" => Cipher::Aes192,
         "2.16.840.1.101.3.4.1.42" => Cipher::Aes256,
-        "1.2.840.113549.3.7" => Cipher::TripleDes,
+        "1.2.840.113549.3.2" => return Err(Fault::WeakCipher(RC2)),
+        "1.2.840.113549.3.7" => return Err(Fault::WeakCipher(TRIPLE_DES)),
         other => return fault(format!("it is encrypted with {other}, which is not supported")),
     };
     let iv = scheme.take(OCTET_STRING, "a cipher has no initialization vector")?;
@@ -102,63 +100,18 @@ pub(super) fn pbkdf2(
     Ok(Secret::new(hash.pbkdf2_bytes(password.expose(), salt, rounds, bytes)))
 }
 
-/// `pkcs-12PbeParams`: a salt and a number of iterations, with SHA-1.
-fn pkcs12(
-    mut parameters: Reader<'_>,
-    password: &Secret,
-    cipher: Cipher,
-    key_bytes: usize,
-    max: u32,
-) -> Result<Keyed, Fault> {
-    let salt = parameters.take(OCTET_STRING, "an algorithm has no salt")?;
-    let rounds = iterations(parameters.unsigned("an algorithm has no number of iterations")?, max)?;
-    let password = bmp_password(password)?;
-    let mut key = derive(Hash::Sha1, Purpose::Key, &password, salt, rounds, key_bytes);
-    if cipher == Cipher::TripleDes && key_bytes == 16 {
-        key.extend_from_within(..8);
-    }
-    let iv = derive(Hash::Sha1, Purpose::Iv, &password, salt, rounds, cipher.block_len());
-    Ok((cipher, Secret::new(key), iv))
-}
-
 /// A password in UTF-16, the high byte first, with a zero at its end.
 pub(super) fn bmp_password(password: &Secret) -> Result<Secret, Fault> {
     let text = std::str::from_utf8(password.expose()).map_err(|_| Malformed("the password is not UTF-8"))?;
     Ok(Secret::new(text.encode_utf16().chain([0]).flat_map(u16::to_be_bytes).collect::<Vec<u8>>()))
 }
 
-/// The key derivation of RFC 7292, B.2.
-pub(super) fn derive(
-    hash: Hash,
-    purpose: Purpose,
-    password: &Secret,
-    salt: &[u8],
-    rounds: NonZeroU32,
-    bytes: usize,
-) -> Vec<u8> {
+/// The key derivation of RFC 7292, B.2, for a checksum: as many bytes as the hash has.
+pub(super) fn mac_key(hash: Hash, password: &Secret, salt: &[u8], rounds: NonZeroU32) -> Vec<u8> {
     let block = hash.block_len();
     let filled = |text: &[u8]| -> Vec<u8> {
         text.iter().copied().cycle().take(text.len().div_ceil(block) * block).collect()
     };
-    let diversifier = vec![purpose as u8; block];
-    let mut input = [filled(salt), filled(password.expose())].concat();
-    let mut key = Vec::with_capacity(bytes + hash.len());
-    while key.len() < bytes {
-        let mut digest = hash.digest(&[diversifier.as_slice(), &input].concat());
-        for _ in 1..rounds.get() {
-            digest = hash.digest(&digest);
-        }
-        let addend: Vec<u8> = digest.iter().copied().cycle().take(block).collect();
-        for piece in input.chunks_exact_mut(block) {
-            let mut carry = 1;
-            for (byte, add) in piece.iter_mut().zip(&addend).rev() {
-                carry += u16::from(*byte) + u16::from(*add);
-                *byte = (carry & 0xff) as u8;
-                carry >>= 8;
-            }
-        }
-        key.extend(digest);
-    }
-    key.truncate(bytes);
-    key
+    let input = [vec![PURPOSE_MAC; block], filled(salt), filled(password.expose())].concat();
+    (0..rounds.get()).fold(input, |bytes, _| hash.digest(&bytes))
 }

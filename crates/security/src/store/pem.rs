@@ -26,10 +26,11 @@ fn blocks(text: &str) -> Result<Vec<Block<'_>>, Fault> {
     let mut rest = text;
     while let Some((_, begun)) = rest.split_once(BEGIN) {
         let (label, inner) =
-            begun.split_once(DASHES).ok_or_else(|| Fault("a BEGIN does not end".to_owned()))?;
+            begun.split_once(DASHES).ok_or_else(|| Fault::Other("a BEGIN does not end".to_owned()))?;
         let end = format!("-----END {label}-----");
-        let (body, after) =
-            inner.split_once(&end).ok_or_else(|| Fault(format!("BEGIN {label} has no END {label}")))?;
+        let (body, after) = inner
+            .split_once(&end)
+            .ok_or_else(|| Fault::Other(format!("BEGIN {label} has no END {label}")))?;
         blocks.push(Block { label: label.trim(), body });
         rest = after;
     }
@@ -45,7 +46,9 @@ impl Block<'_> {
         let text: String = lines.flat_map(str::chars).filter(|c| !c.is_whitespace()).collect();
         let text = Secret::from(text);
         let bytes = STANDARD.decode(text.expose());
-        bytes.map(Secret::new).map_err(|_| Fault(format!("what BEGIN {} begins is not Base64", self.label)))
+        bytes
+            .map(Secret::new)
+            .map_err(|_| Fault::Other(format!("what BEGIN {} begins is not Base64", self.label)))
     }
 }
 
@@ -55,7 +58,7 @@ pub(super) fn open(
     passwords: StorePasswords<'_>,
     iterations_max: u32,
 ) -> Result<KeyStore, Fault> {
-    let text = std::str::from_utf8(bytes).map_err(|_| Fault("it is not UTF-8".to_owned()))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| Fault::Other("it is not UTF-8".to_owned()))?;
     let mut chain = Vec::new();
     let mut keys = Vec::new();
     for block in blocks(text)? {
@@ -65,7 +68,8 @@ pub(super) fn open(
                 continue;
             }
             "ENCRYPTED PRIVATE KEY" => {
-                let missing = || Fault("its key is encrypted, and ssl.key.password is not set".to_owned());
+                let missing =
+                    || Fault::Other("its key is encrypted, and ssl.key.password is not set".to_owned());
                 let password = passwords.key.ok_or_else(missing)?;
                 keys.push((
                     KeyForm::Pkcs8,

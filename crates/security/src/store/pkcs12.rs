@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::pbe::{self, Purpose};
+use super::pbe;
 use super::{Fault, KeyEntry, KeyForm, KeyStore, StorePasswords, fault};
 use crate::Secret;
 use crate::crypto::Hash;
@@ -30,6 +30,10 @@ struct Bags<'p> {
     iterations_max: u32,
     keys: Vec<(Attributes, Secret)>,
     certificates: Vec<(Attributes, Vec<u8>)>,
+    /// A key is encrypted with a weak cipher.
+    has_weak_key: bool,
+    /// The weak cipher of a part or a key. It is an error once all parts are known.
+    weak_cipher: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -89,7 +93,7 @@ fn check_mac(mut mac: Reader<'_>, contents: &[u8], password: &Secret, max: u32) 
         };
         let rounds = pbe::iterations(rounds, max)?;
         let password = pbe::bmp_password(password)?;
-        (hash, Secret::new(pbe::derive(hash, Purpose::Mac, &password, salt, rounds, hash.len())))
+        (hash, Secret::new(pbe::mac_key(hash, &password, salt, rounds)))
     };
     let made = Secret::new(hash.hmac(key.expose(), &[contents]));
     if made == Secret::new(expected) {
@@ -131,8 +135,10 @@ impl Bags<'_> {
                 let bytes = encrypted.take(0x80, "an encrypted part has no bytes")?;
                 // Java reads no further without a password: it skips encrypted parts.
                 let Some(password) = self.passwords.store else { return Ok(()) };
-                let plain = Secret::new(pbe::decrypt(algorithm, bytes, password, self.iterations_max)?);
-                self.bags(plain.expose())
+                match pbe::decrypt(algorithm, bytes, password, self.iterations_max) {
+                    Ok(plain) => self.bags(Secret::new(plain).expose()),
+                    Err(fault) => self.note_weak_cipher(fault),
+                }
             }
             other => fault(format!("a part of it is of type {other}, which is not supported")),
         }
@@ -150,7 +156,13 @@ impl Bags<'_> {
                 KEY_BAG => self.keys.push((attributes, Secret::new(value))),
                 SHROUDED_KEY_BAG => {
                     let Some(password) = self.passwords.key.or(self.passwords.store) else { continue };
-                    self.keys.push((attributes, pbe::decrypt_key(value, password, self.iterations_max)?));
+                    match pbe::decrypt_key(value, password, self.iterations_max) {
+                        Ok(key) => self.keys.push((attributes, key)),
+                        Err(fault) => {
+                            self.note_weak_cipher(fault)?;
+                            self.has_weak_key = true;
+                        }
+                    }
                 }
                 CERTIFICATE_BAG => {
                     let mut certificate =
@@ -168,7 +180,17 @@ impl Bags<'_> {
         Ok(())
     }
 
+    /// Keeps a weak cipher for the end; any other fault is one at once.
+    fn note_weak_cipher(&mut self, fault: Fault) -> Result<(), Fault> {
+        let Fault::WeakCipher(cipher) = fault else { return Err(fault) };
+        self.weak_cipher = Some(cipher);
+        Ok(())
+    }
+
     fn store(self) -> Result<KeyStore, Fault> {
+        if let Some(cipher) = self.weak_cipher {
+            return Err(Fault::WeakStore { cipher, has_key: self.has_weak_key || !self.keys.is_empty() });
+        }
         let mut store = KeyStore::default();
         for (attributes, key) in self.keys {
             let chain = chain(attributes.key_id.as_deref(), &self.certificates);

@@ -6,8 +6,10 @@
 //! keytool -importkeystore -srckeystore java.p12 ... -destkeystore java.jks -deststoretype JKS
 //! keytool -keypasswd -alias broker -keystore jks-keypass.jks -new otherkey ...
 //! keytool -importcert -noprompt -alias ca -file broker.crt -keystore trust.p12 (and trust.jks)
+//! keytool -J-Dkeystore.pkcs12.legacy -importkeystore -srckeystore trust.p12 ... -destkeystore trust-legacy.p12
 //! openssl pkcs12 -export [-legacy] [-nokeys] -in broker.crt -inkey key.pem -out openssl.p12 (and so on)
-//! openssl pkcs8 -topk8 -v2 aes-256-cbc -in key.pem -out key-enc.pem
+//! openssl pkcs12 -legacy -in legacy.p12 -nodes | openssl pkcs12 -export -out converted.p12
+//! openssl pkcs8 -topk8 -v2 aes-256-cbc -in key.pem -out key-enc.pem (and des3, to key-des3.pem)
 //! ```
 
 use expect_test::expect;
@@ -24,7 +26,8 @@ macro_rules! fixtures {
 
 fixtures! {
     "java.p12" "rsa.p12" "legacy.p12" "java.jks" "jks-keypass.jks" "trust.p12" "trust.jks" "openssl.p12"
-    "openssl-trust.p12" "openssl-legacy.p12" "key.pem" "key-enc.pem" "key-sec1.pem" "broker.crt"
+    "openssl-trust.p12" "openssl-legacy.p12" "trust-legacy.p12" "converted.p12" "key.pem" "key-enc.pem"
+    "key-des3.pem" "key-sec1.pem" "broker.crt"
 }
 
 fn fixture(name: &str) -> &'static [u8] {
@@ -59,22 +62,26 @@ fn stores_of_java_and_openssl() {
     lines.push(shown("jks-keypass.jks", Some("secret1"), Some("otherkey")));
     lines.push(shown("key.pem", None, None));
     lines.push(shown("key-enc.pem", None, Some("secret1")));
+    lines.push(shown("key-des3.pem", None, Some("secret1")));
     lines.push(shown("key-sec1.pem", None, None));
     expect![[r#"
         java.p12: broker Pkcs8 67 bytes ["CN=broker,OU=a\\,b,O=c"]
         rsa.p12: broker Pkcs8 1216 bytes ["CN=rsa"]
-        legacy.p12: broker Pkcs8 67 bytes ["CN=broker,OU=a\\,b,O=c"]
+        key store legacy.p12: it is encrypted with RC2, which is too weak: convert it by OpenSSL 3: openssl pkcs12 -legacy -in legacy.p12 -nodes | openssl pkcs12 -export -out NEW.p12
         java.jks: broker Pkcs8 67 bytes ["CN=broker,OU=a\\,b,O=c"]
         key store jks-keypass.jks: the key's password is wrong
         trust.p12: trusts ca "CN=broker,OU=a\\,b,O=c"
         trust.jks: trusts ca "CN=broker,OU=a\\,b,O=c"
         openssl.p12: openssl Pkcs8 67 bytes ["CN=broker,OU=a\\,b,O=c"]
         openssl-trust.p12:
-        openssl-legacy.p12: openssl Pkcs8 67 bytes ["CN=broker,OU=a\\,b,O=c"]
+        key store openssl-legacy.p12: it is encrypted with triple DES, which is too weak: convert it by OpenSSL 3: openssl pkcs12 -legacy -in openssl-legacy.p12 -nodes | openssl pkcs12 -export -out NEW.p12
+        key store trust-legacy.p12: it is encrypted with RC2, which is too weak: convert it by Java 17 or later: keytool -importkeystore -srckeystore trust-legacy.p12 -destkeystore NEW.p12
+        converted.p12:  Pkcs8 67 bytes ["CN=broker,OU=a\\,b,O=c"]
         broker.crt: trusts kafka0 "CN=broker,OU=a\\,b,O=c"
         jks-keypass.jks: broker Pkcs8 67 bytes ["CN=broker,OU=a\\,b,O=c"]
         key.pem: kafka Pkcs8 67 bytes []
         key-enc.pem: kafka Pkcs8 67 bytes []
+        key store key-des3.pem: its key is encrypted with triple DES, which is too weak: convert it by openssl pkcs8 -topk8
         key-sec1.pem: kafka Sec1 121 bytes []"#]]
     .assert_eq(&lines.join("\n"));
 }
@@ -96,7 +103,7 @@ fn wrong_and_absent_passwords() {
         key store java.p12: the password is wrong
         key store legacy.p12: the password is wrong, or the file is damaged
         legacy.p12:
-        key store legacy.p12: the password is wrong
+        key store legacy.p12: it is encrypted with RC2, which is too weak: convert it by OpenSSL 3: openssl pkcs12 -legacy -in legacy.p12 -nodes | openssl pkcs12 -export -out NEW.p12
         key store java.jks: the password is wrong, or the file is damaged
         java.jks:
         key store java.jks: the key's password is wrong
@@ -116,7 +123,7 @@ fn one_key_in_all_formats() {
     let passwords = StorePasswords { store: Some(&secret), key: None };
     let open = |name| KeyStore::open(name, fixture(name), passwords).unwrap();
     let first = open("java.p12").keys.remove(0);
-    for name in ["legacy.p12", "java.jks", "openssl.p12", "openssl-legacy.p12"] {
+    for name in ["java.jks", "openssl.p12", "converted.p12"] {
         let entry = open(name).keys.remove(0);
         assert_eq!(entry.chain, first.chain, "{name}");
         let keys = [&first, &entry].map(|entry| {

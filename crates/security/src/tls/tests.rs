@@ -576,10 +576,9 @@ fn keys_of_every_store() {
     let password = |key: &'static str| (key, "secret1");
     for (keystore, truststore) in [
         ("java.p12", "trust.p12"),
-        ("legacy.p12", "trust.jks"),
         ("java.jks", "trust.p12"),
         ("openssl.p12", "trust.jks"),
-        ("openssl-legacy.p12", "trust.jks"),
+        ("converted.p12", "trust.jks"),
     ] {
         let settings = [
             ("ssl.keystore.location", keystore),
@@ -637,6 +636,7 @@ fn properties_that_cannot_be_honoured() {
         vec![path],
         vec![path, ("ssl.keystore.password", "wrong")],
         vec![("ssl.keystore.location", "absent.p12"), password],
+        vec![("ssl.keystore.location", "legacy.p12"), password],
         vec![("ssl.keystore.location", "trust.p12"), password],
         vec![("ssl.keystore.type", "BCFKS")],
         vec![("ssl.truststore.password", "x")],
@@ -675,6 +675,7 @@ fn properties_that_cannot_be_honoured() {
         SSL key store is specified, but key store password is not specified.
         key store java.p12: the password is wrong, or the file is damaged
         key store absent.p12: ABSENT
+        key store legacy.p12: it is encrypted with RC2, which is too weak: convert it by OpenSSL 3: openssl pkcs12 -legacy -in legacy.p12 -nodes | openssl pkcs12 -export -out NEW.p12
         the key store: it has no private key, or none without a password
         ssl.keystore.type: BCFKS is not supported: use PEM, PKCS12 or JKS
         SSL trust store is not specified, but trust store password is specified.
