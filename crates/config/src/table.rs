@@ -28,6 +28,7 @@ mod reason {
     pub(super) const SNAPSHOT: &str =
         "a snapshot takes the place of all that the metadata log says before it";
     pub(super) const REMOTE: &str = "there is no tiered storage";
+    pub(super) const LZ4: &str = "lz4 has one level, Kafka's default";
     pub(super) const UNCLEAN: &str = "a replica that lacks acknowledged records is not elected by itself";
     pub(super) const JVM: &str = "it names Java code";
     pub(super) const QUORUM: &str = "one node is its own controller";
@@ -226,6 +227,7 @@ mod tests {
         assert_eq!(
             named,
             [
+                "compression.lz4.level",
                 "local.retention.bytes",
                 "local.retention.ms",
                 "remote.log.copy.disable",

@@ -18,11 +18,14 @@ pub enum CompressionType {
     Gzip(Option<i32>),
     /// snappy.
     Snappy,
-    /// lz4, at this level.
-    Lz4(i32),
+    /// lz4, in its fast mode.
+    Lz4,
     /// zstd, at this level.
     Zstd(i32),
 }
+
+/// The only level of lz4, which is Kafka's default.
+const LZ4_LEVEL: i32 = 9;
 
 /// `message.timestamp.type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub struct TopicConfigValues {
     pub cleanup_compact: bool,
     /// `compression.type` with its level.
     pub compression_type: CompressionType,
+    /// `compression.lz4.level`, without an effect.
+    lz4_level: i32,
     /// `delete.retention.ms`.
     pub delete_retention_ms: i64,
     /// `file.delete.delay.ms`.
@@ -141,6 +146,7 @@ impl TopicConfigValues {
             cleanup_delete: has_policy("delete"),
             cleanup_compact: has_policy("compact"),
             compression_type: topic.compression(),
+            lz4_level: topic.int32("compression.lz4.level"),
             delete_retention_ms: topic.int("delete.retention.ms"),
             file_delete_delay_ms: topic.int("file.delete.delay.ms"),
             flush_messages: topic.int("flush.messages"),
@@ -171,22 +177,26 @@ impl TopicConfigValues {
         }
     }
 
-    /// Settings that are accepted for a topic with so many replicas but have no effect, each as `key=value` with the reason.
+    /// Settings that are accepted for a topic with so many replicas but have no effect, each as a key or `key=value` with what happens in
+    /// their place.
     pub fn without_effect(&self, replicas: usize) -> Vec<(&'static str, &'static str)> {
         let compaction = match self.cleanup_delete {
-            true => ("cleanup.policy=compact,delete", "they are cleaned by retention alone"),
-            false => ("cleanup.policy=compact", "they grow without end"),
+            true => ("cleanup.policy=compact,delete", "replicated topics are cleaned by retention alone"),
+            false => ("cleanup.policy=compact", "replicated topics grow without end"),
         };
         let unclean = (
             "unclean.leader.election.enable=true",
-            "a partition waits for a replica that has what was acknowledged",
+            "a replicated partition waits for a replica that has what was acknowledged",
         );
-        let settings = [(self.cleanup_compact, compaction), (self.unclean_leader_election_enable, unclean)];
-        settings
-            .into_iter()
-            .filter(|(is_set, _)| *is_set && replicas > 1)
-            .map(|(_, setting)| setting)
-            .collect()
+        let level = ("compression.lz4.level", "lz4 has one level here, Kafka's default");
+        let has_level = self.compression_type == CompressionType::Lz4 && self.lz4_level != LZ4_LEVEL;
+        let is_replicated = replicas > 1;
+        let settings = [
+            (self.cleanup_compact && is_replicated, compaction),
+            (has_level, level),
+            (self.unclean_leader_election_enable && is_replicated, unclean),
+        ];
+        settings.into_iter().filter(|(is_set, _)| *is_set).map(|(_, setting)| setting).collect()
     }
 
     /// Values that are valid one by one and not together, in Kafka's words.
@@ -275,7 +285,7 @@ impl Resolver<'_> {
                 CompressionType::Gzip(Some(self.int32("compression.gzip.level")).filter(|level| *level != -1))
             }
             "snappy" => CompressionType::Snappy,
-            "lz4" => CompressionType::Lz4(self.int32("compression.lz4.level")),
+            "lz4" => CompressionType::Lz4,
             "zstd" => CompressionType::Zstd(self.int32("compression.zstd.level")),
             other => unreachable!("compression.type={other} is not in the table"),
         }
@@ -351,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn replicated_topics_are_not_compacted_and_elect_no_replica_that_lacks_records() {
+    fn settings_without_effect_are_named() {
         let names = |own: &[(&str, &str)], replicas| {
             let settings = resolve(own, "log.cleanup.policy=delete").without_effect(replicas);
             settings.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
@@ -360,6 +370,9 @@ mod tests {
         assert_eq!(names(&both, 3), ["cleanup.policy=compact", "unclean.leader.election.enable=true"]);
         assert_eq!(names(&[("cleanup.policy", "delete,compact")], 2), ["cleanup.policy=compact,delete"]);
         assert!(names(&both, 1).is_empty() && names(&[], 3).is_empty());
+        let level = [("compression.type", "lz4"), ("compression.lz4.level", "12")];
+        assert_eq!(names(&level, 1), ["compression.lz4.level"]);
+        assert!(names(&level[..1], 1).is_empty() && names(&level[1..], 1).is_empty());
         let by_default = resolve(&[], "unclean.leader.election.enable=true").without_effect(3);
         assert_eq!(by_default.len(), 1);
     }
@@ -371,6 +384,6 @@ mod tests {
         assert_eq!(codec(&[("compression.type", "gzip")]), CompressionType::Gzip(None));
         let level = [("compression.type", "gzip"), ("compression.gzip.level", "6")];
         assert_eq!(codec(&level), CompressionType::Gzip(Some(6)));
-        assert_eq!(codec(&[("compression.type", "lz4")]), CompressionType::Lz4(9));
+        assert_eq!(codec(&[("compression.type", "lz4")]), CompressionType::Lz4);
     }
 }

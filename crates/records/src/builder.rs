@@ -40,7 +40,7 @@ impl Default for ProducerFields {
 pub struct BatchOptions {
     /// The codec of the records.
     pub compression: Compression,
-    /// The codec's level; `None` is Kafka's default for it, and snappy has none (KIP-390).
+    /// The codec's level; `None` is Kafka's default for it, and snappy and lz4 have no other (KIP-390).
     pub level: Option<i32>,
     /// Offset of the first record; a producer leaves it 0.
     pub base_offset: i64,

@@ -12,7 +12,7 @@ use thiserror::Error;
 pub struct Recompression {
     /// The codec.
     pub compression: Compression,
-    /// Its level; `None` is the codec's default.
+    /// Its level; `None` is the codec's default, and snappy and lz4 have no other.
     pub level: Option<i32>,
     /// The most bytes that the records may decompress to.
     pub decompressed_bytes_max: usize,

@@ -66,7 +66,7 @@ fn log_config(values: &TopicConfigValues, broker: &BrokerConfig) -> LogConfig {
             CompressionType::Uncompressed => Some((Compression::None, None)),
             CompressionType::Gzip(level) => Some((Compression::Gzip, level)),
             CompressionType::Snappy => Some((Compression::Snappy, None)),
-            CompressionType::Lz4(level) => Some((Compression::Lz4, Some(level))),
+            CompressionType::Lz4 => Some((Compression::Lz4, None)),
             CompressionType::Zstd(level) => Some((Compression::Zstd, Some(level))),
         },
         flush_messages: values.flush_messages,

@@ -78,7 +78,7 @@ pub struct ProducerConfig {
     pub in_flight_max: usize,
     /// Codec of the batches; none by default.
     pub compression: Compression,
-    /// The codec's level; its own default if there is none (KIP-390).
+    /// The codec's level; its own default if there is none (KIP-390). Snappy and lz4 have no other.
     pub compression_level: Option<i32>,
     /// The time that a batch waits for more records, unless a caller waits for memory. Less than `delivery_timeout`, 5 ms by
     /// default.

@@ -31,8 +31,6 @@ pub(super) const BROKER: &[ConfigKey] = &[
              partitions, and clients are not sent to it."),
     broker("compression.gzip.level", Int).default("-1").gzip_level().cluster_wide()
         .doc("Default of the topic key of the same name."),
-    broker("compression.lz4.level", Int).default("9").between(1, 17).cluster_wide()
-        .doc("Default of the topic key of the same name."),
     broker("compression.type", Str).default("producer")
         .one_of(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]).high().cluster_wide()
         .doc("Default of the topic key of the same name."),

@@ -25,6 +25,8 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Threads for background work."),
     broker("client.quota.callback.class", Class).low().unused(reason::JVM)
         .doc("Class that computes client quotas."),
+    broker("compression.lz4.level", Int).default("9").between(1, 17).cluster_wide().named_only(reason::LZ4)
+        .doc("Default of the topic key of the same name."),
     broker("config.providers", List).default("").any_list().low().cluster_wide().unused(reason::FILE)
         .doc("Names of classes that resolve variables in the values of a file: Kafka's `EnvVarConfigProvider`, `FileConfigProvider`, `DirectoryConfigProvider`, each as `config.providers.NAME.class`."),
     broker("controller.performance.always.log.threshold.ms", Long).default("2000").at_least(0).internal()

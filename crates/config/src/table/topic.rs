@@ -15,7 +15,7 @@ pub(super) const TOPIC: &[ConfigKey] = &[
     topic("compression.gzip.level", Int).default("-1").gzip_level()
         .falls_back(&[Fallback::same("compression.gzip.level")])
         .doc("Level for `compression.type=gzip`; -1 is the codec's own default."),
-    topic("compression.lz4.level", Int).default("9").between(1, 17)
+    topic("compression.lz4.level", Int).default("9").between(1, 17).named_only(reason::LZ4)
         .falls_back(&[Fallback::same("compression.lz4.level")])
         .doc("Level for `compression.type=lz4`."),
     topic("compression.type", Str).default("producer")

@@ -1,5 +1,4 @@
-//! Settings of replicated topics that this release accepts and does not carry out. The log warns when a topic gets one, and at
-//! each start.
+//! Settings of topics that this release accepts and does not carry out. The log warns when a topic gets one, and at each start.
 
 use std::collections::BTreeMap;
 
@@ -36,9 +35,7 @@ fn lines<'t>(topics: impl IntoIterator<Item = (&'t str, Vec<(&'static str, &'sta
             more => format!(" and {more} more"),
         };
         let named = names[..names.len().min(NAMED_MAX)].join(", ");
-        format!(
-            "{setting} has no effect on replicated topics in this release: {instead}; it is set for {named}{more}"
-        )
+        format!("{setting} has no effect in this release: {instead}; it is set for {named}{more}")
     };
     by_setting.into_iter().map(line).collect()
 }
@@ -55,8 +52,8 @@ mod tests {
         assert_eq!(
             lines(topics),
             [
-                "a=b has no effect on replicated topics in this release: x happens; it is set for t0, t1, t2, t3, t4 and 3 more",
-                "c=d has no effect on replicated topics in this release: y happens; it is set for u",
+                "a=b has no effect in this release: x happens; it is set for t0, t1, t2, t3, t4 and 3 more",
+                "c=d has no effect in this release: y happens; it is set for u",
             ]
         );
         assert!(lines([("t", Vec::new())]).is_empty());

@@ -33,7 +33,7 @@ impl Compressor {
             Compression::None => Encoder::None,
             Compression::Gzip => Encoder::Gzip(GzipEncoder::new(level)),
             Compression::Snappy => Encoder::Snappy(SnappyEncoder::new(out)),
-            Compression::Lz4 => Encoder::Lz4(Lz4Encoder::new(level, out)),
+            Compression::Lz4 => Encoder::Lz4(Lz4Encoder::new(out)),
             Compression::Zstd => {
                 let encoder = ZstdEncoder::new(level, size).map_err(failed(compression))?;
                 Encoder::Zstd(Box::new(encoder))

@@ -6,7 +6,6 @@
 //! that Go clients declare.
 
 use super::{DecodeError, open, take, take_array};
-use lz4::block::{CompressionMode, compress_to_buffer};
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use std::hash::Hasher;
 use twox_hash::XxHash32;
@@ -19,10 +18,6 @@ const FLAGS: u8 = 0x60;
 /// Blocks of 64 KiB.
 const BLOCK_DESCRIPTOR: u8 = 0x40;
 const BLOCK_BYTES: usize = 64 << 10;
-
-/// Kafka's default level, which is the fast mode; every other one is of the high-compression mode (KIP-390).
-const LEVEL_FAST: i32 = 9;
-const LEVEL_MAX: i32 = 17;
 
 /// The most decompressed bytes for one byte of a block.
 const EXPANSION_MAX: usize = 255;
@@ -182,41 +177,17 @@ impl<'s> Block<'s> {
 
 pub(super) struct Lz4Encoder {
     pending: Vec<u8>,
-    mode: Mode,
-}
-
-enum Mode {
-    Fast(CompressTable),
-    High(i32),
-}
-
-impl Mode {
-    /// Compresses `block` into `output`, which is at least `get_maximum_output_size`: that of either library.
-    fn compress(&mut self, block: &[u8], output: &mut [u8]) -> Result<usize, String> {
-        match self {
-            Mode::Fast(table) => {
-                compress_into_with_table(block, output, table).map_err(|error| error.to_string())
-            }
-            Mode::High(level) => {
-                compress_to_buffer(block, Some(CompressionMode::HIGHCOMPRESSION(*level)), false, output)
-                    .map_err(|error| error.to_string())
-            }
-        }
-    }
+    table: CompressTable,
 }
 
 impl Lz4Encoder {
-    /// `level` 1 to 17.
-    pub(super) fn new(level: Option<i32>, out: &mut Vec<u8>) -> Self {
+    /// Begins a frame in the fast mode, which is Kafka's default. There is no high-compression mode (KIP-390).
+    pub(super) fn new(out: &mut Vec<u8>) -> Self {
         let descriptor = [FLAGS, BLOCK_DESCRIPTOR];
         out.extend_from_slice(&MAGIC.to_le_bytes());
         out.extend_from_slice(&descriptor);
         out.push((XxHash32::oneshot(0, &descriptor) >> 8) as u8);
-        let mode = match level.unwrap_or(LEVEL_FAST).clamp(1, LEVEL_MAX) {
-            LEVEL_FAST => Mode::Fast(CompressTable::default()),
-            level => Mode::High(level),
-        };
-        Lz4Encoder { pending: Vec::new(), mode }
+        Lz4Encoder { pending: Vec::new(), table: CompressTable::default() }
     }
 
     pub(super) fn write(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
@@ -242,7 +213,8 @@ impl Lz4Encoder {
         let length_at = out.len();
         let start = length_at + size_of::<u32>();
         out.resize(start + get_maximum_output_size(self.pending.len()), 0);
-        let length = self.mode.compress(&self.pending, &mut out[start..])?;
+        let length = compress_into_with_table(&self.pending, &mut out[start..], &mut self.table)
+            .map_err(|error| error.to_string())?;
         let word = match length < self.pending.len() {
             true => length as u32,
             false => {

@@ -126,7 +126,7 @@ fn every_codec_and_level_is_written_and_read_back() {
         (Compression::None, &[None][..]),
         (Compression::Gzip, &[None, Some(-1), Some(0), Some(1), Some(9)]),
         (Compression::Snappy, &[None]),
-        (Compression::Lz4, &[None, Some(1), Some(9), Some(12), Some(17)]),
+        (Compression::Lz4, &[None]),
         (Compression::Zstd, &[None, Some(-5), Some(1), Some(19), Some(22)]),
     ];
     for (compression, levels) in levels {
@@ -144,11 +144,7 @@ fn every_codec_and_level_is_written_and_read_back() {
 /// Levels of one codec from weak to strong: each makes the large batch no larger than the one before.
 #[test]
 fn levels_have_an_effect() {
-    for (compression, levels) in [
-        (Compression::Gzip, &[0, 1, 9][..]),
-        (Compression::Lz4, &[9, 12]),
-        (Compression::Zstd, &[-20, 1, 19]),
-    ] {
+    for (compression, levels) in [(Compression::Gzip, &[0, 1, 9][..]), (Compression::Zstd, &[-20, 1, 19])] {
         let sizes: Vec<_> =
             levels.iter().map(|level| write(compression, Some(*level), &large()).len()).collect();
         assert!(sizes.is_sorted_by(|weak, strong| weak > strong), "{compression:?} {levels:?}: {sizes:?}");
