@@ -4,7 +4,6 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.io.Reader;
 import java.io.UncheckedIOException;
-import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -18,7 +17,6 @@ import java.util.Properties;
 import java.util.stream.Stream;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -36,13 +34,13 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * standard output. The process ends with its input, however the test ends, and removes the folder that it is given.
  *
  * <pre>
- * broker PROPERTIES                                   starts a broker, with the controller or ZooKeeper that it needs
+ * broker PROPERTIES                                   starts a broker, with the controller that it needs
  * member NAME BOOTSTRAP GROUP PROTOCOL TOPIC          joins; "assigned NAME COUNT", "read NAME VALUE KEY HEADER=VALUE..."
  * close NAME                                          commits and leaves; "closed NAME"
  * write NAME BOOTSTRAP TOPIC CODEC KEY...             writes a record of each key, where the key has it; "written NAME"
  * </pre>
  *
- * <p>It compiles with the jars of every release from 0.11 on: what only some have is found by reflection.
+ * <p>It compiles with the jars of every release from 3.9 on.
  */
 public final class KafkaPeer {
     private static final Duration POLL = Duration.ofMillis(50);
@@ -56,7 +54,7 @@ public final class KafkaPeer {
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             String[] words = line.split("\t");
             switch (words[0]) {
-                case "broker" -> startBroker(words[1], Path.of(args[0]));
+                case "broker" -> startBroker(words[1]);
                 case "member" -> {
                     Member member = new Member(words);
                     members.put(words[1], member);
@@ -79,24 +77,14 @@ public final class KafkaPeer {
         }
     }
 
-    private static void startBroker(String file, Path folder) throws Exception {
+    private static void startBroker(String file) throws Exception {
         Properties properties = new Properties();
         try (Reader reader = Files.newBufferedReader(Path.of(file))) {
             properties.load(reader);
         }
-        String zookeeper = properties.getProperty("zookeeper.connect");
-        if (zookeeper == null) {
-            // A broker that was killed goes on with what it has left.
-            if (!Files.exists(Path.of(properties.getProperty("log.dirs"), "meta.properties"))) {
-                format(file);
-            }
-        } else {
-            String port = zookeeper.substring(zookeeper.lastIndexOf(':') + 1);
-            // At this address alone: at others of this machine the port may be held, so that no other process is given it.
-            Path config = folder.resolve("zookeeper.properties");
-            Files.write(config, List.of(
-                "clientPort=" + port, "clientPortAddress=127.0.0.1", "dataDir=" + folder.resolve("zookeeper")));
-            run("zookeeper", Class.forName("org.apache.zookeeper.server.ZooKeeperServerMain"), config.toString());
+        // A broker that was killed continues with what it has left.
+        if (!Files.exists(Path.of(properties.getProperty("log.dirs"), "meta.properties"))) {
+            format(file);
         }
         run("broker", Class.forName("kafka.Kafka"), file);
     }
@@ -174,14 +162,12 @@ public final class KafkaPeer {
             try (consumer) {
                 consumer.subscribe(List.of(topic), this);
                 while (true) {
-                    for (ConsumerRecord<String, String> record : poll()) {
+                    for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
                         read(record);
                     }
                 }
             } catch (WakeupException end) {
                 // It is to be closed, which gives all partitions up.
-            } catch (ReflectiveOperationException e) {
-                throw new IllegalStateException("the consumer fails", e);
             }
             tell("closed\t" + name);
         }
@@ -193,20 +179,6 @@ public final class KafkaPeer {
                 line.append(new String(header.value(), StandardCharsets.UTF_8));
             }
             tell(line.toString());
-        }
-
-        /** The method that there is since 2.0. */
-        @SuppressWarnings("unchecked")
-        private ConsumerRecords<String, String> poll() throws ReflectiveOperationException {
-            try {
-                Object records = KafkaConsumer.class.getMethod("poll", Duration.class).invoke(consumer, POLL);
-                return (ConsumerRecords<String, String>) records;
-            } catch (InvocationTargetException e) {
-                if (e.getCause() instanceof WakeupException end) {
-                    throw end;
-                }
-                throw e;
-            }
         }
 
         @Override

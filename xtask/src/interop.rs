@@ -176,7 +176,7 @@ pub(crate) fn prefetch() {
             scope.spawn(move || {
                 drop(toolchain.install());
                 if toolchain == Toolchain::Java {
-                    drop(install::install_older_kafka());
+                    drop(install::install_oldest_kafka());
                 }
             });
         }

@@ -1,4 +1,4 @@
-//! The tests of the native client over Apache Kafka's brokers of three releases.
+//! The tests of the native client over Apache Kafka's brokers of two releases.
 //!
 //! A JVM with a broker takes seconds to start, so all these tests share one process and its brokers.
 
@@ -18,9 +18,9 @@ use crate::workspace;
 /// The test program, by its id.
 const PROGRAM: &str = "mainstem-client";
 /// Modules that have one test for each release, `crates/client/src/testing.rs` makes them.
-const MODULES: [&str; 3] = ["kafka::", "kafka_3_9::", "kafka_oldest::"];
+const MODULES: [&str; 2] = ["kafka::", "kafka_3_9::"];
 /// The same tests for nextest, which leaves them out.
-pub(crate) const FILTER: &str = "(package(mainstem-client) & test(/(^|::)(kafka|kafka_3_9|kafka_oldest)::/))";
+pub(crate) const FILTER: &str = "(package(mainstem-client) & test(/(^|::)(kafka|kafka_3_9)::/))";
 /// They wait for brokers most of the time.
 const THREADS: &str = "6";
 /// All of them together, with the start of the brokers.

@@ -20,8 +20,6 @@ use crate::error::Error;
 use crate::reply::Reply;
 use crate::topic_partition::TopicPartition;
 
-/// The first version of Metadata that takes topics by id.
-const METADATA_BY_ID_SINCE: i16 = 12;
 /// The type of a group's key in FindCoordinator.
 const GROUP_KEY: i8 = 0;
 /// The type of a transactional id there.
@@ -380,7 +378,6 @@ impl Cluster {
     pub(crate) async fn names(&self, ids: &BTreeSet<Uuid>) -> Result<Names, Error> {
         let by_id = |id: &Uuid| MetadataRequestTopic { topic_id: *id, name: None, ..Default::default() };
         let connection = self.any().await?;
-        connection.needs::<MetadataRequest<'_>>(METADATA_BY_ID_SINCE, "finding topics by id (KIP-516)")?;
         let topics = Some(ids.iter().map(by_id).collect());
         let request = MetadataRequest { topics, ..Default::default() };
         let reply = connection.call(&request).await?;
@@ -504,7 +501,7 @@ impl Cluster {
     }
 
     /// Calls the controller, or a broker that forwards the request to it. The controller is asked for each time: it may have
-    /// changed, and in a cluster with ZooKeeper other brokers refuse its requests.
+    /// changed.
     pub(crate) async fn call_controller<'q, R: Request<'q>>(&self, request: &R) -> Result<Reply<R>, Error> {
         self.controller().await?.call(request).await
     }

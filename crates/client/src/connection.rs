@@ -27,8 +27,12 @@ use crate::retry::deadline;
 use crate::sasl::Sasl;
 use crate::tls::{self, Tls};
 
-/// The version of ApiVersions that is asked for first. Every broker answers it, if need be with what it has.
-const API_VERSIONS_FIRST: i16 = 3;
+/// The version of ApiVersions that is asked for. A broker that lacks it answers with version 0 (KIP-511).
+const API_VERSIONS: i16 = 3;
+/// The oldest release of Apache Kafka that is supported.
+const OLDEST_RELEASE: &str = "3.9";
+/// The version of Fetch that is new in that release (KIP-853).
+const FETCH_OF_OLDEST_RELEASE: i16 = 17;
 /// A response is not larger than this, whatever its length says.
 pub(crate) const RESPONSE_BYTES_MAX: usize = 256 << 20;
 /// The buffer grows with what arrives by at most this, not with what was announced.
@@ -118,6 +122,9 @@ type InFlight = Arc<Mutex<VecDeque<Awaited>>>;
 
 impl Connection {
     /// Connects, asks which versions the broker has, and authenticates if the options have a user.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the broker is older than [`OLDEST_RELEASE`], [`Error::Connect`], or why it does not answer.
     pub(crate) async fn open(broker: &str, options: ConnectionOptions) -> Result<Connection, Error> {
         let failed = |reason: String| Error::Connect { broker: broker.to_owned(), reason };
         let stream = tokio::time::timeout(options.connect_timeout, TcpStream::connect(broker))
@@ -135,7 +142,7 @@ impl Connection {
                 run(reading, writing, broker)
             }
         };
-        let versions = HashMap::from([(ApiKey::ApiVersions as i16, 0..=API_VERSIONS_FIRST)]);
+        let versions = HashMap::from([(ApiKey::ApiVersions as i16, 0..=API_VERSIONS)]);
         let mut connection = Connection {
             broker: broker.into(),
             options,
@@ -143,6 +150,7 @@ impl Connection {
             shared: Arc::new(shared),
         };
         connection.offers = Arc::new(connection.ask_offers().await?);
+        connection.check_release()?;
         if let Some(sasl) = connection.options.sasl.clone() {
             let lasts = sasl.authenticate(&connection).await?;
             if let Some(lasts) = lasts {
@@ -158,9 +166,10 @@ impl Connection {
             client_software_version: env!("CARGO_PKG_VERSION").into(),
             ..Default::default()
         };
-        let mut reply = self.call(&request).await?;
+        let reply = self.call(&request).await?;
         if reply.leading_code() == Some(ErrorCode::UNSUPPORTED_VERSION.code()) {
-            reply = self.call_up_to(&request, newest_api_versions(&reply.as_version(0))?).await?;
+            let newest = newest_api_versions(&reply.as_version(0))?;
+            return Err(self.too_old(ApiKey::ApiVersions, API_VERSIONS, newest));
         }
         let response = reply.read()?;
         reply.check(response.error_code, None, || "the broker's versions".to_owned())?;
@@ -170,6 +179,25 @@ impl Connection {
             versions: versions.map(|api| (api.api_key, api.min_version..=api.max_version)).collect(),
             features: features.map(|one| (one.name.to_string(), one.max_version_level)).collect(),
         })
+    }
+
+    /// Checks that the broker is of the oldest supported release, or of a newer one.
+    fn check_release(&self) -> Result<(), Error> {
+        let newest = self.offers.versions.get(&(ApiKey::Fetch as i16)).map_or(0, |versions| *versions.end());
+        match newest >= FETCH_OF_OLDEST_RELEASE {
+            true => Ok(()),
+            false => Err(self.too_old(ApiKey::Fetch, FETCH_OF_OLDEST_RELEASE, newest)),
+        }
+    }
+
+    /// The error for a broker without a version that the oldest supported release has.
+    fn too_old(&self, api: ApiKey, needed: i16, newest: i16) -> Error {
+        let reason = format!(
+            "{name} {needed}, which Apache Kafka {OLDEST_RELEASE} does, the oldest release that this client supports; \
+             the newest there is {name} {newest}: upgrade the broker",
+            name = api.name()
+        );
+        Error::Unsupported { broker: self.broker.to_string(), reason }
     }
 
     /// Address of the broker.
@@ -433,8 +461,7 @@ impl PendingWrite {
     }
 }
 
-/// The version of ApiVersions to ask for when a broker lacks the first one. Such a broker answers with version 0, in which it
-/// names its newest (KIP-511), or nothing if it is older than that.
+/// The newest version of ApiVersions of a broker that refused one. It names that in version 0 (KIP-511), or nothing before Kafka 2.4.
 fn newest_api_versions(refusal: &Reply<ApiVersionsRequest<'_>>) -> Result<i16, Error> {
     let response = refusal.read()?;
     let own = response.api_keys.iter().find(|api| api.api_key == ApiKey::ApiVersions as i16);

@@ -92,7 +92,8 @@ pub enum Error {
         /// The error of the last attempt, if one failed.
         last: Option<Box<Error>>,
     },
-    /// Broker and client have no version of a request in common, or a field that is needed is not in it.
+    /// Broker and client have no version of a request in common, a field that is needed is not in it, or the broker is older than
+    /// Kafka 3.9.
     #[error("the broker at {} does not serve {}", OneLine(broker), Sentence(reason))]
     Unsupported {
         /// Address of the broker.

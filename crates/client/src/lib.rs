@@ -7,17 +7,15 @@
 //!
 //! # Brokers that it is tested with
 //!
-//! The same tests run against this repository's broker and against three releases of Apache Kafka, one
-//! broker of each. Nothing is claimed of others.
+//! The same tests run against this repository's broker and against two releases of Apache Kafka, one
+//! broker of each. Nothing is claimed of others. A broker before 3.9 is refused with [`Error::Unsupported`], which says so.
 //!
 //! | Apache Kafka | what is not tested, as the release does not have it |
 //! |---|---|
 //! | 4.3.0 | |
 //! | 3.9.2 (KRaft) | patterns of the consumer protocol, settings of groups, [`Admin::config_resources`]; groups of the consumer protocol are tested with the preview that `group.coordinator.rebalance.protocols=classic,consumer` turns on |
-//! | 0.11.0.3 (ZooKeeper) | besides: groups of the consumer protocol, static members and groups together with Java's cooperative-sticky consumer, zstd, offsets in transactions and what follows a transaction that has failed, epochs of leaders, and of [`Admin`] settings, quotas, elections, reassignments, log directories, replicas, producers, users' passwords, features, the quorum, unregistering nodes, more partitions, places of partitions, filters of groups, removing members, and deleting groups or their offsets |
 //!
-//! Older brokers do not have the format of records that is written and read here. What a broker lacks is refused with
-//! [`Error::Unsupported`], which names it; nothing is done half instead. [`NewTopic`] needs both counts before Kafka 2.4.
+//! A feature that a broker lacks is refused with [`Error::Unsupported`], which names it; nothing is done half instead.
 //!
 //! Architecture invariant: a plain struct, which is given the time, decides about records (order, sequence numbers, retries,
 //! partitions); the tasks around it only move bytes.

@@ -13,9 +13,6 @@ use mainstem_wire::messages::sasl_handshake_request::SaslHandshakeRequest;
 use crate::connection::Connection;
 use crate::error::Error;
 
-/// A SaslHandshake of this version or later is followed by SaslAuthenticate requests; an older one by bare tokens, which this
-/// client does not support.
-const HANDSHAKE_OLDEST: i16 = 1;
 /// An exchange has at most so many tokens of the client; SCRAM has two.
 const TOKENS_MAX: usize = 8;
 
@@ -112,7 +109,6 @@ impl Sasl {
     }
 
     async fn choose_mechanism(&self, connection: &Connection) -> Result<(), Error> {
-        connection.needs::<SaslHandshakeRequest<'_>>(HANDSHAKE_OLDEST, "authentication by SASL")?;
         let request = SaslHandshakeRequest { mechanism: self.mechanism.name().into() };
         let reply = connection.call(&request).await?;
         let response = reply.read()?;

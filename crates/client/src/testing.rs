@@ -21,7 +21,7 @@ pub(crate) use no_broker::NoBroker;
 pub(crate) use releases::Release;
 pub(crate) use scripted::{Answered, Asked, ScriptedBroker, answer, versions};
 
-use crate::{Admin, ClientConfig, Compression, GroupProtocol, NewTopic, TopicPartition};
+use crate::{Admin, ClientConfig, GroupProtocol, NewTopic, TopicPartition};
 
 /// Settings of both brokers: groups and transactions wait only for short times. Records stay, whatever their timestamps are:
 /// Kafka's broker looks for old records half a minute after its start, in the midst of the tests, and would remove those of
@@ -61,12 +61,11 @@ macro_rules! on_both_brokers {
 }
 pub(crate) use on_both_brokers;
 
-/// Defines each test once for each release of Kafka: as `kafka::NAME`, `kafka_3_9::NAME` and `kafka_oldest::NAME`.
+/// Defines each test once for each release of Kafka: as `kafka::NAME` and `kafka_3_9::NAME`.
 macro_rules! on_kafka {
     ($($test:ident $([$($flavor:tt)*])?),+ $(,)?) => {
         $crate::testing::on_release!(kafka, NEWEST, $($test $([$($flavor)*])?),+);
-        $crate::testing::on_release!(kafka_3_9, BEFORE_4, $($test $([$($flavor)*])?),+);
-        $crate::testing::on_release!(kafka_oldest, OLDEST, $($test $([$($flavor)*])?),+);
+        $crate::testing::on_release!(kafka_3_9, OLDEST, $($test $([$($flavor)*])?),+);
     };
 }
 pub(crate) use on_kafka;
@@ -156,12 +155,6 @@ impl World {
         }
     }
 
-    /// The codecs that the broker takes.
-    pub(crate) fn codecs(&self) -> impl Iterator<Item = Compression> {
-        let has_zstd = self.kafka_release().is_none_or(|release| release.is_at_least(2, 1));
-        Compression::ALL.into_iter().filter(move |codec| has_zstd || *codec != Compression::Zstd)
-    }
-
     /// The configuration of clients.
     pub(crate) fn client(&self) -> ClientConfig {
         ClientConfig {
@@ -186,7 +179,7 @@ impl World {
         TopicPartition::new(self.topic.clone(), partition)
     }
 
-    /// A topic that brokers of any age can create.
+    /// A topic with one copy.
     pub(crate) fn new_topic(&self, name: impl Into<Arc<str>>, partitions: i32) -> NewTopic {
         NewTopic { replication_factor: Some(1), ..NewTopic::new(name).partitions(partitions) }
     }

@@ -16,9 +16,8 @@ use crate::workspace;
 
 /// The release of Apache Kafka whose clients, tools and broker are run.
 pub(crate) const KAFKA_VERSION: &str = KafkaJars::NEWEST;
-/// Older releases that the native client is tested against, with the version of Scala that each is built with: those of
-/// `crates/client/src/testing/releases.rs`.
-const OLDER_KAFKA: [(&str, &str); 2] = [("3.9.2", "2.13"), ("0.11.0.3", "2.11")];
+/// The oldest release that the native client supports and is tested against, as `crates/client/src/testing/releases.rs` has it.
+const OLDEST_KAFKA: &str = "3.9.2";
 
 const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";
 /// Package managers may have to fetch from far away.
@@ -141,15 +140,12 @@ fn install_java() -> Result<()> {
     })
 }
 
-/// The jars of older releases.
-pub(crate) fn install_older_kafka() -> Result<()> {
+/// The jars of the oldest supported release.
+pub(crate) fn install_oldest_kafka() -> Result<()> {
     let pom = workspace::root().join("tests/native-client/pom.xml");
-    for (version, scala) in OLDER_KAFKA {
-        let name = format!("kafka-{version}");
-        let settings = [format!("-Dkafka.version={version}"), format!("-Dscala.version={scala}")];
-        once(&name, &[&pom], || copy_jars(&name, &pom, &kafka_lib_of(version), &settings))?;
-    }
-    Ok(())
+    let name = format!("kafka-{OLDEST_KAFKA}");
+    let settings = [format!("-Dkafka.version={OLDEST_KAFKA}")];
+    once(&name, &[&pom], || copy_jars(&name, &pom, &kafka_lib_of(OLDEST_KAFKA), &settings))
 }
 
 /// Has Maven copy the jars that a project needs.
@@ -307,9 +303,9 @@ mod tests {
     fn what_is_installed_is_what_the_client_is_tested_against() {
         let releases = workspace::root().join("crates/client/src/testing/releases.rs");
         let releases = fs::read_to_string(releases).unwrap();
-        for version in OLDER_KAFKA.map(|(version, _)| version).into_iter().chain([KAFKA_VERSION]) {
+        for version in [OLDEST_KAFKA, KAFKA_VERSION] {
             assert!(releases.contains(&format!("Release::new(\"{version}\"")), "{version}");
         }
-        assert_eq!(releases.matches("Release::new(\"").count(), OLDER_KAFKA.len() + 1);
+        assert_eq!(releases.matches("Release::new(\"").count(), 2);
     }
 }

@@ -10,7 +10,6 @@ use mainstem_wire::messages::describe_quorum_request::{
     DescribeQuorumRequest, PartitionData as QuorumPartition, TopicData as QuorumTopic,
 };
 use mainstem_wire::messages::describe_quorum_response::ReplicaState;
-use mainstem_wire::messages::metadata_request::MetadataRequest;
 use mainstem_wire::messages::unregister_broker_request::UnregisterBrokerRequest;
 use mainstem_wire::messages::update_features_request::{FeatureUpdateKey, UpdateFeaturesRequest};
 
@@ -187,7 +186,7 @@ pub struct QuorumReplica {
     /// The offset behind its last record, as the leader knows it.
     pub log_end_offset: Option<i64>,
     /// The time of its last fetch by the leader's clock, in milliseconds since 1970; for the leader itself, that of the answer.
-    /// None if it has not fetched, or if the leader does not say (before Kafka 3.3, KIP-836).
+    /// None if it has not fetched (KIP-836).
     pub last_fetch_ms: Option<i64>,
     /// The time when it last had all that the leader had, in milliseconds since 1970.
     pub last_caught_up_ms: Option<i64>,
@@ -226,10 +225,7 @@ impl Admin {
     async fn describe_cluster(&self, with_fenced: bool) -> Result<ClusterDescription, Error> {
         self.retried("describing the cluster", || async {
             let connection = self.cluster.any().await?;
-            match connection.version::<DescribeClusterRequest<'_>>() {
-                Ok(version) => describe_cluster(&connection, version, with_fenced).await,
-                Err(_) => describe_by_metadata(&connection).await,
-            }
+            describe_cluster(&connection, with_fenced).await
         })
         .await
     }
@@ -300,7 +296,7 @@ impl Admin {
         .await
     }
 
-    /// Forgets a node that is stopped and will not come back (KIP-631): brokers without ZooKeeper remember each until then.
+    /// Forgets a node that is stopped and will not come back (KIP-631): the cluster remembers each until then.
     ///
     /// # Errors
     /// [`Error::TimedOut`], or why the cluster refuses, such as BROKER_ID_NOT_REGISTERED.
@@ -343,13 +339,9 @@ impl Admin {
     }
 }
 
-/// DescribeCluster (60), which brokers have since Kafka 2.8 (KIP-700).
-async fn describe_cluster(
-    connection: &Connection,
-    version: i16,
-    with_fenced: bool,
-) -> Result<ClusterDescription, Error> {
-    let tells_fenced = version >= TELLS_FENCED;
+/// DescribeCluster (60), of KIP-700.
+async fn describe_cluster(connection: &Connection, with_fenced: bool) -> Result<ClusterDescription, Error> {
+    let tells_fenced = connection.version::<DescribeClusterRequest<'_>>()? >= TELLS_FENCED;
     let include_fenced_brokers = with_fenced && tells_fenced;
     let request =
         DescribeClusterRequest { endpoint_type: BROKERS, include_fenced_brokers, ..Default::default() };
@@ -364,22 +356,6 @@ async fn describe_cluster(
     let brokers = response.brokers.iter().map(broker);
     Ok(ClusterDescription {
         cluster_id: response.cluster_id.to_string(),
-        controller: (response.controller_id >= 0).then_some(response.controller_id),
-        brokers: brokers.collect(),
-    })
-}
-
-/// The same of older brokers.
-async fn describe_by_metadata(connection: &Connection) -> Result<ClusterDescription, Error> {
-    let request = MetadataRequest { topics: Some(Vec::new()), ..Default::default() };
-    let reply = connection.call(&request).await?;
-    let response = reply.read()?;
-    let brokers = response
-        .brokers
-        .iter()
-        .map(|one| (one.node_id, BrokerDescription::new(&one.host, one.port, one.rack.as_deref(), None)));
-    Ok(ClusterDescription {
-        cluster_id: response.cluster_id.as_deref().unwrap_or_default().to_owned(),
         controller: (response.controller_id >= 0).then_some(response.controller_id),
         brokers: brokers.collect(),
     })

@@ -105,7 +105,7 @@ impl Admin {
     /// RESOURCE_NOT_FOUND.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Unsupported`] before Kafka 2.7, or why the cluster refuses.
+    /// [`Error::TimedOut`], or why the cluster refuses.
     pub async fn scram_credentials(
         &self,
         users: Option<&[&str]>,

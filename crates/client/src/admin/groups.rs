@@ -24,8 +24,6 @@ use crate::group::offsets::{
 use crate::group::protocol::decode_assignment;
 use crate::topic_partition::{TopicPartition, by_topic};
 
-/// The first version of LeaveGroup that takes static members by their own names.
-const REMOVES_SINCE: i16 = 3;
 /// The state of a classic group that does not exist.
 const DEAD: &str = "Dead";
 
@@ -56,9 +54,9 @@ pub struct GroupListing {
     pub group_id: String,
     /// The kind of its members, such as `consumer`; empty for a group that has only offsets.
     pub protocol_type: String,
-    /// Its state, such as `Stable`; empty if the broker is too old to report it (KIP-518).
+    /// Its state, such as `Stable` (KIP-518).
     pub state: String,
-    /// Its protocol, such as `classic` or `consumer`; empty if the broker is too old to report it (KIP-848).
+    /// Its protocol, such as `classic` or `consumer` (KIP-848).
     pub group_type: String,
     /// The node that coordinates it.
     pub coordinator: i32,
@@ -172,7 +170,7 @@ impl Admin {
     /// The groups of all brokers that meet a filter, by name.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Unsupported`] where a broker is too old for the filter, or why a broker refuses.
+    /// [`Error::TimedOut`], or why a broker refuses.
     pub async fn groups_like(&self, filter: &GroupFilter) -> Result<Vec<GroupListing>, Error> {
         let words = |list: &[String]| list.iter().map(|word| word.clone().into()).collect();
         self.retried("listing groups", || async {
@@ -288,7 +286,7 @@ impl Admin {
     /// Removes static members, given by their own names, from a group (KIP-345), and returns the outcome for each.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Unsupported`] where the coordinator is too old for it, or why it refuses.
+    /// [`Error::TimedOut`], or why the coordinator refuses.
     pub async fn remove_members(
         &self,
         group: &str,
@@ -296,7 +294,6 @@ impl Admin {
     ) -> Result<BTreeMap<String, Result<(), Error>>, Error> {
         let what = format!("removing members of group {group}");
         self.of_group(group, &what, |coordinator| async move {
-            coordinator.needs::<LeaveGroupRequest<'_>>(REMOVES_SINCE, "removing members (KIP-345)")?;
             let member = |id: &String| MemberIdentity {
                 group_instance_id: Some(id.clone().into()),
                 ..Default::default()
@@ -376,7 +373,7 @@ impl Admin {
     ) -> Result<BTreeMap<TopicPartition, CommittedOffset>, Error> {
         let what = format!("reading the offsets of group {group}");
         self.of_group(group, &what, |coordinator| async move {
-            let request = fetch_request(&coordinator, group, partitions)?;
+            let request = fetch_request(group, partitions);
             let reply = coordinator.call_up_to(&request, FETCH_NAMES_UNTIL).await?;
             read_committed(&reply, group)
         })

@@ -59,7 +59,7 @@ impl Admin {
     /// The copies of a topic's partitions, by number. A topic that grows meanwhile may have more by then.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Unsupported`] before Kafka 3.8, or why the cluster refuses, such as
+    /// [`Error::TimedOut`], or why the cluster refuses, such as
     /// UNKNOWN_TOPIC_OR_PARTITION.
     pub async fn replicas(&self, topic: &str) -> Result<Vec<PartitionReplicas>, Error> {
         let mut partitions: Vec<PartitionReplicas> = Vec::new();

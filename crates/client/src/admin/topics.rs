@@ -24,10 +24,6 @@ use crate::topic_partition::TopicPartition;
 
 /// A count that is the broker's to choose (KIP-464).
 const BROKERS_CHOICE: i16 = -1;
-/// The first version of CreateTopics that leaves counts to the brokers.
-const CHOICE_SINCE: i16 = 4;
-/// The first version of DeleteTopics that takes topics by name or by id.
-const DELETE_STATES_SINCE: i16 = 6;
 
 /// A topic to be created.
 ///
@@ -72,11 +68,11 @@ pub struct NewTopic {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatedTopic {
-    /// The id that it has for life; zero if the broker is too old to know it, and after a check only.
+    /// The id that it has for life; zero after a check only.
     pub id: Uuid,
-    /// The number of partitions; none if the broker is too old to report it (KIP-525).
+    /// The number of partitions; none if the client may not describe the topic's settings (KIP-525).
     pub partitions: Option<i32>,
-    /// The number of copies of each partition; none if the broker is too old to report it.
+    /// The number of copies of each partition; none if the client may not describe the topic's settings.
     pub replication_factor: Option<i16>,
 }
 
@@ -233,11 +229,6 @@ impl Admin {
     async fn try_to_create(&self, topic: &NewTopic) -> Result<CreatedTopic, Error> {
         let request = topic.request(timeout_ms(self.cluster.config()));
         let controller = self.cluster.controller().await?;
-        let has_counts = topic.partitions.is_some() && topic.replication_factor.is_some();
-        if !has_counts && topic.replicas.is_empty() {
-            let what = "a topic without a number of partitions or replicas (KIP-464)";
-            controller.needs::<CreateTopicsRequest<'_>>(CHOICE_SINCE, what)?;
-        }
         let reply = controller.call(&request).await?;
         let response = reply.read()?;
         let result = response.topics.first().ok_or_else(|| left_out(&reply, &topic.name))?;
@@ -366,12 +357,8 @@ impl Admin {
     async fn try_to_delete(&self, name: &str) -> Result<(), Error> {
         let connection = self.cluster.controller().await?;
         let timeout_ms = timeout_ms(self.cluster.config());
-        let mut request = DeleteTopicsRequest { timeout_ms, ..Default::default() };
-        if connection.version::<DeleteTopicsRequest<'_>>()? >= DELETE_STATES_SINCE {
-            request.topics = vec![DeleteTopicState { name: Some(name.into()), ..Default::default() }];
-        } else {
-            request.topic_names = vec![name.into()];
-        }
+        let topics = vec![DeleteTopicState { name: Some(name.into()), ..Default::default() }];
+        let request = DeleteTopicsRequest { topics, timeout_ms, ..Default::default() };
         let reply = connection.call(&request).await?;
         let response = reply.read()?;
         let result = response.responses.first().ok_or_else(|| left_out(&reply, name))?;

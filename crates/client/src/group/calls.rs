@@ -37,10 +37,6 @@ const PROTOCOL_TYPE: &str = "consumer";
 const ASSIGNOR: &str = "cooperative-sticky";
 /// The first version of ConsumerGroupHeartbeat with patterns.
 const REGEX_SINCE: i16 = 1;
-/// The first version of JoinGroup with static members.
-const STATIC_SINCE: i16 = 5;
-/// The first version of TxnOffsetCommit that says which member commits.
-const TRANSACTIONS_OF_MEMBERS_SINCE: i16 = 3;
 /// Offsets of some partitions, to be committed.
 type Offsets<'a> = BTreeMap<&'a TopicPartition, &'a CommittedOffset>;
 
@@ -148,9 +144,6 @@ impl Calls {
         subscription: &[u8],
         named: impl Fn(&str),
     ) -> Result<Joined, Error> {
-        if self.config.instance_id.is_some() {
-            self.needs::<JoinGroupRequest<'_>>(STATIC_SINCE, "a static member (KIP-345)").await?;
-        }
         let mut member_id = member_id.to_owned();
         loop {
             let protocol = JoinGroupRequestProtocol {
@@ -280,16 +273,12 @@ impl Calls {
         Ok(())
     }
 
-    /// LeaveGroup (13), with the name before version 3 and in a list since.
+    /// LeaveGroup (13).
     pub(crate) async fn leave(&self, identity: &Identity) -> Result<(), Error> {
         let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
-        let mut request = LeaveGroupRequest { group_id: self.group(), ..Default::default() };
-        if coordinator.version::<LeaveGroupRequest<'_>>()? < 3 {
-            request.member_id = Cow::Borrowed(&identity.member_id);
-        } else {
-            let member_id = Cow::Borrowed(identity.member_id.as_str());
-            request.members = vec![MemberIdentity { member_id, ..Default::default() }];
-        }
+        let member_id = Cow::Borrowed(identity.member_id.as_str());
+        let members = vec![MemberIdentity { member_id, ..Default::default() }];
+        let request = LeaveGroupRequest { group_id: self.group(), members, ..Default::default() };
         let reply = coordinator.call(&request).await?;
         let response = reply.read()?;
         self.check(&reply, response.error_code, "leave")
@@ -368,9 +357,6 @@ impl Calls {
         offsets: &CommittedOffsets,
         transaction: &Transaction<'_>,
     ) -> Result<(), Error> {
-        // Without the generation, a member that was thrown out could still commit.
-        let what = "committing the offsets of a group's member in a transaction (KIP-447)";
-        self.needs::<TxnOffsetCommitRequest<'_>>(TRANSACTIONS_OF_MEMBERS_SINCE, what).await?;
         let mut topics: BTreeMap<&str, TxnOffsetCommitRequestTopic<'_>> = BTreeMap::new();
         for (key, committed) in offsets {
             let topic = topics.entry(&key.topic).or_insert_with(|| TxnOffsetCommitRequestTopic {
@@ -390,6 +376,7 @@ impl Calls {
             group_id: self.group(),
             producer_id: transaction.producer_id.get(),
             producer_epoch: transaction.producer_epoch.get(),
+            // Without the generation, a member that was thrown out could still commit (KIP-447).
             generation_id: identity.generation,
             member_id: Cow::Borrowed(&identity.member_id),
             group_instance_id: self.instance(),
@@ -405,8 +392,7 @@ impl Calls {
 
     /// OffsetFetch (9): the committed offsets. It waits for offsets that a running transaction is about to commit (KIP-447).
     pub(crate) async fn committed(&self, keys: &BTreeSet<TopicPartition>) -> Result<CommittedOffsets, Error> {
-        let coordinator = self.cluster.coordinator(&self.config.group_id).await?;
-        let request = fetch_request(&coordinator, &self.config.group_id, Some(keys))?;
+        let request = fetch_request(&self.config.group_id, Some(keys));
         let reply = self.call(&request, FETCH_NAMES_UNTIL).await?;
         self.noted(read_committed(&reply, &self.config.group_id))
     }

@@ -11,7 +11,6 @@ use mainstem_wire::messages::offset_commit_response::OffsetCommitResponseTopic;
 use mainstem_wire::messages::offset_fetch_request::{OffsetFetchRequest, OffsetFetchRequestTopic};
 use mainstem_wire::{ErrorCode, Uuid};
 
-use crate::connection::Connection;
 use crate::error::Error;
 use crate::reply::Reply;
 use crate::topic_partition::{TopicPartition, by_topic};
@@ -63,8 +62,6 @@ pub(crate) const COMMIT_NAMES_UNTIL: i16 = 9;
 pub(crate) const COMMIT_IDS_SINCE: i16 = 10;
 /// The last version of OffsetFetch with one group and names of topics.
 pub(crate) const FETCH_NAMES_UNTIL: i16 = 7;
-/// The first version of OffsetFetch that can wait for transactions.
-const STABLE_SINCE: i16 = 7;
 
 /// The request that commits offsets from outside of the group; a member adds its name. Topics have their names and their
 /// ids, of which its version takes one.
@@ -136,25 +133,23 @@ pub(crate) fn is_missing(error: &Error) -> bool {
     matches!(error.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID))
 }
 
-/// The request to this coordinator for the offsets of some partitions, or of all that the group has. With partitions, it waits
-/// for offsets that a running transaction is about to commit (KIP-447), if the coordinator can: since Kafka 2.5.
+/// The request for the offsets of some partitions, or of all that the group has. With partitions, it waits for offsets that a running
+/// transaction is about to commit (KIP-447).
 pub(crate) fn fetch_request<'a>(
-    coordinator: &Connection,
     group: &'a str,
     keys: Option<&'a BTreeSet<TopicPartition>>,
-) -> Result<OffsetFetchRequest<'a>, Error> {
-    let can_wait = coordinator.version::<OffsetFetchRequest<'_>>()? >= STABLE_SINCE;
+) -> OffsetFetchRequest<'a> {
     let topic = |(name, partition_indexes): (&'a str, Vec<i32>)| OffsetFetchRequestTopic {
         name: Cow::Borrowed(name),
         partition_indexes,
         ..Default::default()
     };
-    Ok(OffsetFetchRequest {
+    OffsetFetchRequest {
         group_id: Cow::Borrowed(group),
         topics: keys.map(|keys| by_topic(keys).into_iter().map(topic).collect()),
-        require_stable: keys.is_some() && can_wait,
+        require_stable: keys.is_some(),
         ..Default::default()
-    })
+    }
 }
 
 /// The committed offsets in a response.

@@ -624,16 +624,13 @@ async fn what_is_kept_beside_an_offset_is_read_back_at_assignment(world: World) 
     let mut first = GroupConsumer::new(own()).unwrap();
     let assigned = until_assigned(&mut first).await;
     assert_eq!(assigned, BTreeMap::from([(world.t(0), None), (world.t(1), None)]));
-    // Commits have an epoch since Kafka 2.1 (KIP-320).
-    let keeps_epochs = world.kafka_release().is_none_or(|release| release.is_at_least(2, 1));
     let given =
         CommittedOffset { offset: 1, leader_epoch: Some(0), metadata: "1 and \u{e9}".into(), topic_id: None };
-    let kept = CommittedOffset { leader_epoch: given.leader_epoch.filter(|_| keeps_epochs), ..given.clone() };
-    first.offsets().commit_with_metadata(&BTreeMap::from([(world.t(0), given)])).await.unwrap();
+    first.offsets().commit_with_metadata(&BTreeMap::from([(world.t(0), given.clone())])).await.unwrap();
     first.leave().await;
     let mut second = GroupConsumer::new(own()).unwrap();
     let assigned = until_assigned(&mut second).await;
-    assert_eq!(assigned, BTreeMap::from([(world.t(0), Some(kept)), (world.t(1), None)]));
+    assert_eq!(assigned, BTreeMap::from([(world.t(0), Some(given)), (world.t(1), None)]));
     assert_eq!(take_events(&mut second, 3).await, [1, 2, 3], "0 was committed");
 }
 

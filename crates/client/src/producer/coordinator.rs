@@ -23,8 +23,6 @@ use crate::topic_partition::{TopicPartition, by_topic};
 
 /// The feature whose level is the version of the transaction protocol (KIP-890).
 const FEATURE: &str = "transaction.version";
-/// The first version of InitProducerId that gives a producer its next epoch.
-const NEXT_EPOCH_SINCE: i16 = 3;
 /// The last version of AddPartitionsToTxn that is for clients.
 const ADD_PARTITIONS_UNTIL: i16 = 3;
 /// The last version of EndTxn without new epochs.
@@ -87,11 +85,6 @@ impl Coordinator {
                 ..Default::default()
             };
             let coordinator = self.cluster.transaction_coordinator(&self.transactional_id).await?;
-            if current.is_some() {
-                // Asking for a first name instead could fence a newer producer of this transactional id.
-                let what = "going on after a transaction that has failed (KIP-360)";
-                coordinator.needs::<InitProducerIdRequest<'_>>(NEXT_EPOCH_SINCE, what)?;
-            }
             let is_v2 = coordinator.feature(FEATURE) >= 2;
             let reply = coordinator.call(&request).await?;
             let response = reply.read()?;

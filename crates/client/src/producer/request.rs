@@ -4,12 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mainstem_records::Compression;
 use mainstem_wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use mainstem_wire::messages::produce_response::{PartitionProduceResponse, ProduceResponse};
 use mainstem_wire::{Records, Uuid};
 
-use super::config::ProducerConfig;
 use super::queue::{Sendable, Written};
 use crate::cluster::Topic;
 use crate::connection::Connection;
@@ -22,16 +20,6 @@ const BY_ID_SINCE: i16 = 13;
 /// The last version for which the producer itself has to add partitions to its transaction (KIP-890).
 pub(crate) const TRANSACTIONS_V1_UNTIL: i16 = 11;
 
-/// The first version of Produce of brokers that recognise a producer's last five batches. Older ones recognise only the last,
-/// and refuse an earlier one that is sent again.
-const SEVERAL_IN_FLIGHT_SINCE: i16 = 4;
-
-/// The most requests that may be under way on a connection.
-pub(crate) fn in_flight_max(connection: &Connection, config: &ProducerConfig) -> usize {
-    let newest = connection.version::<ProduceRequest<'_>>().unwrap_or(0);
-    if config.idempotence && newest < SEVERAL_IN_FLIGHT_SINCE { 1 } else { config.in_flight_max }
-}
-
 /// A batch that goes with a request.
 #[derive(Debug)]
 pub(crate) struct Load {
@@ -42,22 +30,11 @@ pub(crate) struct Load {
     pub(crate) batch: Sendable,
 }
 
-/// The first version that brokers take zstd in (KIP-110).
-const ZSTD_SINCE: i16 = 7;
-
 /// The version to speak, up to `newest`: topics by id only where all have one.
 ///
 /// # Errors
-/// [`Error::Unsupported`] if the broker is too old for the codec.
-pub(crate) fn version(
-    connection: &Connection,
-    loads: &[Load],
-    newest: i16,
-    codec: Compression,
-) -> Result<i16, Error> {
-    if codec == Compression::Zstd {
-        connection.needs::<ProduceRequest<'_>>(ZSTD_SINCE, "writing records that zstd compresses")?;
-    }
+/// [`Error::Unsupported`] if there is no common version.
+pub(crate) fn version(connection: &Connection, loads: &[Load], newest: i16) -> Result<i16, Error> {
     let has_ids = loads.iter().all(|load| load.topic.id != Uuid::default());
     connection.version_up_to::<ProduceRequest<'_>>(if has_ids { newest } else { newest.min(BY_ID_SINCE - 1) })
 }

@@ -296,7 +296,7 @@ impl Sender {
         });
         match &node.state {
             Link::Up(connection) if !connection.is_lost() => {
-                let most = request::in_flight_max(connection, &shared.config);
+                let most = shared.config.in_flight_max;
                 (node.in_flight < most).then(|| connection.clone())
             }
             Link::Connecting => None,
@@ -342,7 +342,7 @@ impl Sender {
         let timeout_ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
         let mut request = request::request(&loads, shared.config.acks.code(), timeout_ms);
         request.transactional_id = shared.config.transactional_id.as_deref().map(Into::into);
-        let version = request::version(connection, &loads, self.newest, shared.config.compression);
+        let version = request::version(connection, &loads, self.newest);
         let begun = version.and_then(|version| match shared.config.acks {
             Acks::None => connection.send_unanswered(&request, version).map(UnderWay::Writing),
             _ => connection.ask(&request, version, limit).map(UnderWay::Asked),

@@ -67,7 +67,7 @@ fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
 }
 
 async fn records_arrive_once_and_in_order_with_every_codec(world: World) {
-    for codec in world.codecs() {
+    for codec in Compression::ALL {
         let producer = Producer::new(config(&world).compression(codec)).unwrap();
         let topic = world.name(codec.name());
         let mut deliveries = Vec::new();

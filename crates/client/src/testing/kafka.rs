@@ -90,8 +90,7 @@ impl KafkaPeer {
         let log = std::fs::File::create(directory.join("stderr.log")).unwrap();
         let mut child = jars
             .java_with(512, &[&classes])
-            // Old releases need it to unmap files.
-            .args(["--add-exports", "java.base/sun.nio.ch=ALL-UNNAMED", &main])
+            .arg(&main)
             .arg(&directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -148,7 +147,7 @@ impl KafkaPeer {
         let mut listeners = format!("PLAINTEXT://127.0.0.1:{port}");
         let mut advertised = listeners.clone();
         let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
-        let other = mainstem_testkit::port();
+        let controller = mainstem_testkit::port();
         for number in 0..PROXIED {
             let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
             let to = format!("127.0.0.1:{}", mainstem_testkit::port());
@@ -166,26 +165,13 @@ impl KafkaPeer {
         }
         let data = self.directory.join("data");
         let settings: String = SETTINGS.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
-        let of_cluster = match self.release.has_zookeeper {
-            true => format!(
-                "broker.id=1\n\
-                 zookeeper.connect=127.0.0.1:{other}\n\
-                 zookeeper.connection.timeout.ms=60000\n\
-                 delete.topic.enable=true\n"
-            ),
-            false => format!(
-                "process.roles=broker,controller\n\
-                 node.id=1\n\
-                 controller.listener.names=CONTROLLER\n\
-                 controller.quorum.bootstrap.servers=127.0.0.1:{other}\n\
-                 group.coordinator.rebalance.protocols=classic,consumer\n"
-            ),
-        };
-        if !self.release.has_zookeeper {
-            listeners += &format!(",CONTROLLER://127.0.0.1:{other}");
-        }
+        listeners += &format!(",CONTROLLER://127.0.0.1:{controller}");
         format!(
-            "{of_cluster}\
+            "process.roles=broker,controller\n\
+             node.id=1\n\
+             controller.listener.names=CONTROLLER\n\
+             controller.quorum.bootstrap.servers=127.0.0.1:{controller}\n\
+             group.coordinator.rebalance.protocols=classic,consumer\n\
              listeners={listeners}\n\
              advertised.listeners={advertised}\n\
              listener.security.protocol.map={protocols}\n\
@@ -281,7 +267,7 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns true if a broker answers there, and knows of a cluster. A broker with ZooKeeper answers before it does.
+/// Returns true if a broker answers there, and knows of a cluster.
 fn has_nodes(address: &str) -> bool {
     let client =
         ClientConfig { operation_timeout: Duration::from_secs(1), ..ClientConfig::new(address).unwrap() };

@@ -1,7 +1,7 @@
 //! A broker of one node that answers as a test says, for cases that a real broker has too seldom.
 //!
-//! It names itself for everything, has one topic, `t`, and serves every version. A request that the test does not answer
-//! gets no answer.
+//! It names itself for everything, has one topic, `t`, and serves every version, or those that a test names. A request
+//! that the test does not answer gets no answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +55,19 @@ impl ScriptedBroker {
         partitions: i32,
         script: impl FnMut(&mut Asked<'_>) -> Answered + Send + 'static,
     ) -> ScriptedBroker {
+        ScriptedBroker::new(partitions, versions(), script)
+    }
+
+    /// A broker that answers ApiVersions so, and nothing else.
+    pub(crate) fn offering(versions: ApiVersionsResponse<'static>) -> ScriptedBroker {
+        ScriptedBroker::new(1, versions, |_| None)
+    }
+
+    fn new(
+        partitions: i32,
+        versions: ApiVersionsResponse<'static>,
+        script: impl FnMut(&mut Asked<'_>) -> Answered + Send + 'static,
+    ) -> ScriptedBroker {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(RECEIVE_BUFFER).unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -64,6 +77,7 @@ impl ScriptedBroker {
         let node = Node {
             port: address.port().into(),
             partitions,
+            versions: Arc::new(versions),
             script: Arc::new(Mutex::new(script)),
             is_reading,
         };
@@ -95,6 +109,7 @@ impl Drop for ScriptedBroker {
 struct Node {
     port: i32,
     partitions: i32,
+    versions: Arc<ApiVersionsResponse<'static>>,
     script: Script,
     is_reading: watch::Receiver<bool>,
 }
@@ -131,7 +146,7 @@ impl Node {
 
     fn answer(&self, asked: &mut Asked<'_>) -> Answered {
         match asked.api_key {
-            ApiKey::ApiVersions => answer(asked, &versions()),
+            ApiKey::ApiVersions => self.offer(asked),
             ApiKey::Metadata => answer(asked, &self.metadata()),
             ApiKey::FindCoordinator => {
                 let request: FindCoordinatorRequest<'_> = asked.decode().unwrap();
@@ -150,6 +165,15 @@ impl Node {
             }
             _ => (self.script.lock())(asked),
         }
+    }
+
+    /// The answer to ApiVersions; a refusal has version 0, as the broker does not know the version that was asked for.
+    fn offer(&self, asked: &Asked<'_>) -> Answered {
+        let version = if self.versions.error_code == 0 { asked.response_version() } else { 0 };
+        let mut frame = Vec::new();
+        let correlation_id = asked.header.correlation_id;
+        write_response(&mut frame, asked.api_key, version, correlation_id, &*self.versions).unwrap();
+        Some(frame)
     }
 
     fn metadata(&self) -> MetadataResponse<'static> {
