@@ -8,6 +8,8 @@ mod pkcs12;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 use crate::der::Malformed;
 use crate::{Secret, SecurityError};
 
@@ -104,6 +106,7 @@ impl Fault {
     /// The message about the store `name`, with the command that converts it if there is one. OpenSSL keeps a key with its certificates;
     /// that a certificate is trusted is known to keytool alone.
     fn message(self, name: &str) -> String {
+        let name = shlex::try_quote(name).unwrap_or(Cow::Borrowed(name));
         match self {
             Fault::WeakCipher(cipher) => {
                 format!(

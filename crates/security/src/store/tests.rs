@@ -203,3 +203,12 @@ proptest! {
         crate::fuzz::certificate(&bytes);
     }
 }
+
+#[test]
+fn a_path_in_a_command_is_one_word_of_the_shell() {
+    let secret = Secret::from("secret1".to_owned());
+    let passwords = StorePasswords { store: Some(&secret), key: None };
+    let refused = KeyStore::open("my stores/trust-legacy.p12", fixture("trust-legacy.p12"), passwords);
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("-srckeystore 'my stores/trust-legacy.p12' -dest"), "{error}");
+}
