@@ -39,7 +39,7 @@ use tokio::sync::{Notify, oneshot};
 pub use confirmed::{Keys, Overtaken};
 pub use lanes::OnWritten;
 use lanes::{Content, Lane, Write};
-pub use loading::{Load, RunServing};
+pub use loading::RunServing;
 
 /// Pause between two looks for a reply in a simulation.
 const POLL_EVERY: Duration = Duration::from_millis(1);
@@ -159,7 +159,7 @@ pub struct Driver<C: Coordinator> {
     rearm: Notify,
     /// The state of a driver whose writes are made and reported by hand.
     #[cfg(feature = "sim")]
-    by_hand: Option<hand::ByHand<C>>,
+    by_hand: OnceLock<hand::ByHand<C>>,
 }
 
 struct Core<C: Coordinator> {
@@ -274,7 +274,7 @@ impl<C: Coordinator> Driver<C> {
             armed_ms: AtomicU64::new(NEVER),
             rearm: Notify::new(),
             #[cfg(feature = "sim")]
-            by_hand: None,
+            by_hand: OnceLock::new(),
         }
     }
 
@@ -379,7 +379,7 @@ impl<C: Coordinator> Driver<C> {
         }
         let deadline = core.machine.next_deadline_ms().unwrap_or(NEVER);
         #[cfg(feature = "sim")]
-        if self.by_hand.is_some() {
+        if self.by_hand.get().is_some() {
             core.machine.check();
         }
         drop(core);

@@ -12,6 +12,8 @@ const ANSWER_MAX_MS: u64 = 1_500;
 /// Refusals after which a producer restarts with another producer id and without the batch. Only used where records may be lost: the
 /// leader may then no longer know the producer's sequence.
 const REFUSALS_MAX: usize = 100;
+/// Producer ids of these producers are above it. No node has given out so many.
+const IDS_ABOVE: i64 = 1 << 40;
 /// Difference between the producer ids of two lives of a producer.
 const LIFE_IDS: i64 = 1_000_000;
 /// Bytes of a record's value, so that segments fill.
@@ -65,7 +67,7 @@ impl Producer {
     }
 
     fn batch(&self, values: &[u64]) -> Vec<u8> {
-        let producer_id = i64::from(self.process) + 1 + LIFE_IDS * self.lives;
+        let producer_id = IDS_ABOVE + i64::from(self.process) + 1 + LIFE_IDS * self.lives;
         let producer = ProducerFields { producer_id, producer_epoch: 0, base_sequence: self.sequence };
         batch_of(BatchOptions { producer, ..BatchOptions::default() }, values)
     }

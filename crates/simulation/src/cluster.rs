@@ -1,35 +1,37 @@
 //! A cluster as clients see it: partitions of data, groups and transactions, and the clients that use them.
 //!
-//! Each node has a replica of two partitions of data and of one partition of each internal topic, on one disk. The leader of an
-//! internal partition is the coordinator, run by the broker's driver ([`coordinators`]). Clients send requests to the node that
-//! they believe to be the leader.
+//! Its nodes are whole nodes. Each has a replica of two partitions of data and of one partition of each internal topic, on one disk.
+//! The leader of an internal partition is the coordinator. Clients send requests to the node that they believe to be the leader. Other
+//! clients change the metadata ([`Metadata`]).
 
 mod calls;
 mod coordinators;
-mod loading;
 mod members;
 mod nodes;
 mod producers;
 mod reading;
 #[cfg(test)]
 mod tests;
+mod topics;
 
 use crate::clients::{At, Producer};
 use crate::deletions::has_deletions;
 use crate::faults::FaultKinds;
+use crate::metadata::Metadata;
 use crate::world::{SimulationOptions, Verdict, World};
 use calls::Calls;
 use mainstem_log::PartitionIdentity;
 use mainstem_replication::history::{NO_PARTITION, Operation, Outcome};
+use mainstem_runtime::schedule::Schedule;
 use members::Member;
+pub(crate) use members::{HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS};
 use nodes::Nodes;
 use producers::Producers;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The topic of data, its partitions, and its id.
+/// The topic of data, and its partitions.
 pub(crate) const TOPIC: &str = "t";
 pub(crate) const DATA_PARTITIONS: usize = 2;
-pub(crate) const TOPIC_ID: [u8; 16] = [7; 16];
 /// Index of the partition of `__consumer_offsets` in the world.
 pub(crate) const OFFSETS: usize = 2;
 /// Index of the partition of `__transaction_state` in the world.
@@ -48,6 +50,8 @@ const SETTLE_MS: u64 = 40_000;
 const SKEW_MS: u64 = 2_000;
 /// Percent of the faults in which leadership moves to another node and back.
 const THERE_AND_BACK_PERCENT: u64 = 25;
+/// Sets the generator of clients of the metadata apart from that of the world.
+const SEED_OF_METADATA: u64 = 0x6d65_7461_6461_7461;
 /// Percent of the runs in which `min.insync.replicas` is the number of replicas.
 const ALL_IN_SYNC_PERCENT: u64 = 15;
 
@@ -107,6 +111,7 @@ pub(crate) struct Cluster {
     nodes: Nodes,
     members: Vec<Member>,
     producers: Producers,
+    metadata: Metadata,
     /// Leaderships that return to a node: time in ms, partition, node.
     returns: Vec<(u64, usize, usize)>,
     /// Clients that were served since the faults ended: name of the action, and number of the group or transactional id.
@@ -127,51 +132,50 @@ pub fn simulate_cluster(seed: u64, options: ClusterOptions) -> Verdict {
         }
         cluster.turn();
     }
-    cluster.world.heal();
+    cluster.heal();
     let resumed_after_ms = cluster.settle();
     cluster.finish(seed, resumed_after_ms)
 }
 
+/// The partitions; their topics get their ids when they are created.
 fn partitions() -> Vec<PartitionIdentity> {
-    let partition = |topic: &str, topic_id, partition: usize| PartitionIdentity {
+    let partition = |topic: &str, partition: usize| PartitionIdentity {
         topic: topic.into(),
-        topic_id,
+        topic_id: [0; 16],
         partition: partition as i32,
     };
-    let data = (0..DATA_PARTITIONS).map(|index| partition(TOPIC, TOPIC_ID, index));
-    let internal = [partition(OFFSETS_TOPIC, [8; 16], 0), partition(TRANSACTIONS_TOPIC, [9; 16], 0)];
-    data.chain(internal).collect()
-}
-
-/// The partition in the world that has an index in a topic.
-pub(crate) fn partition_of(topic: &str, index: i32) -> usize {
-    match topic {
-        OFFSETS_TOPIC => OFFSETS,
-        TRANSACTIONS_TOPIC => TRANSACTIONS,
-        _ => index as usize,
-    }
+    let data = (0..DATA_PARTITIONS).map(|index| partition(TOPIC, index));
+    data.chain([partition(OFFSETS_TOPIC, 0), partition(TRANSACTIONS_TOPIC, 0)]).collect()
 }
 
 impl Cluster {
+    /// Creates the cluster, and runs until its topics are served.
     pub(crate) fn new(seed: u64, options: ClusterOptions) -> Cluster {
+        Cluster::with_min_insync(seed, options, options.nodes)
+    }
+
+    /// The same, with `min.insync.replicas` of at most `min_insync_max`.
+    pub(crate) fn with_min_insync(seed: u64, options: ClusterOptions, min_insync_max: usize) -> Cluster {
         let ClusterOptions { nodes, time_ms, faults, defect } = options;
         let of_world = SimulationOptions { nodes, time_ms, faults, ..SimulationOptions::default() };
-        let mut world = World::with_partitions(seed, of_world, partitions(), DATA_PARTITIONS);
-        if world.random.chance(ALL_IN_SYNC_PERCENT) {
-            world.set_min_insync(nodes);
-        }
+        let layout = (partitions(), DATA_PARTITIONS);
+        let mut world = World::with_schedule(seed, of_world, layout, Some(Schedule::new()));
+        let all = if world.random.chance(ALL_IN_SYNC_PERCENT) { nodes } else { world.min_insync };
+        world.set_min_insync(all.min(min_insync_max));
         for node in 0..nodes {
             let skew_ms = world.random.below(SKEW_MS) as i64;
             world.nodes[node].set_skew(skew_ms);
         }
-        let nodes = Nodes::new(nodes, defect);
+        world.start_nodes();
+        let topic_id = topics::create(&mut world, faults.has_clocks());
         Cluster {
             world,
             calls: Calls::new(),
             done: Done::default(),
-            nodes,
-            members: members::all(),
+            nodes: Nodes::new(nodes, defect),
+            members: members::all(topic_id),
             producers: Producers::new(),
+            metadata: Metadata::new(seed ^ SEED_OF_METADATA, nodes, TOPIC),
             returns: Vec::new(),
             served: BTreeSet::new(),
         }
@@ -200,6 +204,7 @@ impl Cluster {
 
     pub(crate) fn turn(&mut self) {
         self.world.turn();
+        self.metadata.turn(&self.world);
         self.return_leadership();
         self.turn_nodes();
         self.turn_members();
@@ -210,6 +215,12 @@ impl Cluster {
     pub(crate) fn serve(&mut self, name: &'static str, whom: u64) {
         self.done.add(name);
         self.served.insert((name, whom));
+    }
+
+    /// Ends all faults.
+    pub(crate) fn heal(&mut self) {
+        self.world.heal();
+        self.world.restart_with_offline_partitions();
     }
 
     /// Runs until all clients are served again, then until all records are read, all transactions ended and all replicas equal. Returns
@@ -226,10 +237,12 @@ impl Cluster {
                 resumed_after_ms = Some(since_ms);
                 self.world.producers.iter_mut().for_each(Producer::stop);
                 self.producers.stop();
+                self.metadata.stop();
             }
             if resumed_after_ms.is_some() && self.is_all_read() {
                 self.members.iter_mut().for_each(Member::stop);
-                if self.world.agrees() {
+                if self.world.agrees() && self.metadata.agree(&self.world) {
+                    self.metadata.judge(&self.world);
                     self.world.finish_deletions();
                     self.note_ends();
                     break;
@@ -291,7 +304,8 @@ impl Cluster {
             }
         }
         let verdict = self.world.finish(seed, resumed_after_ms);
-        let done = self.done.into_counts().into_iter().chain(verdict.done).collect();
+        let of_clients = self.done.into_counts().into_iter().chain(self.metadata.done.into_counts());
+        let done = of_clients.chain(verdict.done).collect();
         Verdict { done, ..verdict }
     }
 }

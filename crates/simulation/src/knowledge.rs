@@ -5,7 +5,7 @@
 //! lost. The checker excuses these; all other losses must be counted by a replica.
 
 use crate::clients::At;
-use crate::world::{Added, World};
+use crate::world::World;
 use mainstem_records::LeaderEpoch;
 use mainstem_replication::history::{Operation, Outcome};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ impl World {
 
     /// Stops a node, and remembers the records whose commit no node knows any more.
     pub(crate) fn forget_with(&mut self, node: usize, stop: impl FnOnce(&mut World)) {
-        let counts = self.adds_up() == Added::Nothing && self.nodes[node].write_caching();
+        let counts = !self.has_coordinators() && self.nodes[node].write_caching();
         let epochs = self.nodes[node].with_log(0, |log| log.leader_epochs().clone()).filter(|_| counts);
         let Some(epochs) = epochs else { return stop(self) };
         let term = self.nodes.iter().filter_map(|node| node.term(0)).max().unwrap_or(0);

@@ -20,11 +20,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Turns between two requests of an idle client, on average.
-const ASK_TURNS: u64 = 40;
+const ASK_TURNS: u64 = 120;
 /// Timeout of a request, in ms.
 const ANSWER_MAX_MS: u64 = 6_000;
 /// Number of concurrent clients.
-const CLIENTS: usize = 3;
+const CLIENTS: usize = 2;
 /// Topics of a client at the same time, at most.
 const TOPICS_MAX: usize = 2;
 /// The topic configuration that clients alter. Its values rise.

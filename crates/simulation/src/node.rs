@@ -7,7 +7,6 @@ mod looks;
 mod running;
 mod whole;
 
-use crate::applier::{Applier, Asked, Range};
 use crate::world::Stop;
 use disk::DiskFaults;
 #[cfg(test)]
@@ -28,10 +27,8 @@ use mainstem_replication::{Configuration, GroupId, Lost, Replica, ReplicaId, fou
 use mainstem_runtime::clock::{Clock, ManualClock};
 use mainstem_runtime::schedule::{Group, Schedule};
 use mainstem_store::partition::{AppendOutcome, Durable, Partition, Refused};
-use mainstem_store::topics::Topics;
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
-pub(crate) use running::read_records;
 use running::{Opening, Running};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -63,8 +60,6 @@ pub(crate) struct NodeOptions {
     /// Partitions of which it has a replica.
     pub(crate) partitions: Arc<[PartitionIdentity]>,
     pub(crate) write_caching: bool,
-    /// True if it writes snapshots of the first partition, and removes the log before them.
-    pub(crate) has_snapshots: bool,
     /// True for `message.timestamp.type=LogAppendTime` in partitions of data.
     pub(crate) log_append_time: bool,
     pub(crate) seed: u64,
@@ -98,7 +93,6 @@ pub(crate) struct Node {
     disk: DiskFaults,
     /// Longest delay of its messages in ms; 0: the default.
     delay_max_ms: u64,
-    has_snapshots: bool,
     log_append_time: bool,
     /// Checkpointed high watermarks by partition, for runs in which a power cut may destroy committed records. A broker writes them every
     /// 5 s. A simulated node does so immediately, so that some node can report each lost record.
@@ -146,8 +140,7 @@ pub(crate) struct Accepted {
 impl Node {
     /// Creates and starts a node whose replicas are members of their groups.
     pub(crate) fn found(options: NodeOptions, voters: &[ReplicaId]) -> Node {
-        let NodeOptions { id, partitions, write_caching, has_snapshots, log_append_time, seed, schedule } =
-            options;
+        let NodeOptions { id, partitions, write_caching, log_append_time, seed, schedule } = options;
         let manual = ManualClock::new();
         manual.set_wall_ms(WALL_MS);
         let mut node = Node {
@@ -169,7 +162,6 @@ impl Node {
             may_lack: false,
             disk: DiskFaults::default(),
             delay_max_ms: 0,
-            has_snapshots,
             log_append_time,
             checkpoint: vec![0; partitions.len()],
             kept_ends: vec![0; partitions.len()],
@@ -216,6 +208,7 @@ impl Node {
             boot_id: boot_id(self.boot),
             clock: &self.clock,
             min_insync: self.min_insync,
+            write_caching: self.caches_now,
             start: self.starts,
             directories: &self.directories,
             schedule,
@@ -227,6 +220,8 @@ impl Node {
         if self.schedule.is_some() {
             self.starts += 1;
             self.running = self.starting().map(Starting::run);
+            let is_full = self.disk.full_until_ms.is_some();
+            self.running.iter_mut().for_each(|running| running.had_full_disk = is_full);
             return;
         }
         let dir = self.open_dir();
@@ -249,12 +244,10 @@ impl Node {
             id: self.id,
             voters: &self.voters,
             partitions: &self.partitions,
-            storage: &self.storage,
             clock: &self.clock,
             write_caching: self.caches_now,
             min_insync: self.min_insync,
             generation: self.starts,
-            has_snapshots: self.has_snapshots,
             log_append_time: self.log_append_time,
             high_watermarks: &self.checkpoint,
             may_lack_promised: self.has_lost_files,
@@ -266,11 +259,6 @@ impl Node {
     /// Number of its starts; each start begins with empty memory. `None`: it does not run.
     pub(crate) fn started(&self) -> Option<u64> {
         self.running.as_ref().map(|_| self.starts)
-    }
-
-    /// Its clock, and the topics that it serves while it runs.
-    pub(crate) fn clock_and_topics(&self) -> Option<(&Clock, &Arc<Topics>)> {
-        self.running.as_ref().map(|running| (&self.clock, &running.topics))
     }
 
     pub(crate) fn id(&self) -> ReplicaId {
@@ -369,7 +357,12 @@ impl Node {
         self.whole().filter(|whole| whole.has_stopped()).map(|_| self.back_at_ms)
     }
 
-    /// The broker's node and its threads, while it serves.
+    /// The broker's node and its threads, while it runs.
+    pub(crate) fn whole_node(&self) -> Option<(&Arc<BrokerNode>, &Group)> {
+        self.whole().map(|whole| (&whole.node, &whole.group))
+    }
+
+    /// The same while it serves.
     pub(crate) fn in_service(&self) -> Option<(&Arc<BrokerNode>, &Group)> {
         let whole = self.whole().filter(|whole| whole.is_in_service())?;
         Some((&whole.node, &whole.group))
@@ -437,61 +430,44 @@ impl Node {
         }
     }
 
-    /// Begins a round of syncs if one is due, and checks the node's invariants.
+    /// Begins a round of syncs if one is due.
     pub(crate) fn settle(&mut self, sync_max_ms: u64, random: &mut Random) {
         let Some(running) = &mut self.running else { return };
         let sync_max_ms = sync_max_ms.max(self.disk.sync_max_ms);
         let done_at_ms = (self.clock.mono_ms() + 1 + random.below(sync_max_ms)).max(self.disk.hangs_until_ms);
         running.begin_round_if_due(done_at_ms);
+        if self.write_caching && running.whole.is_none() {
+            self.write_checkpoint();
+        }
+    }
+
+    fn write_checkpoint(&mut self) {
+        for number in 0..self.partitions.len() {
+            let Some(partition) = self.partition(number) else { continue };
+            let noted = partition.with_replica_by_hand(|replica| self.id.noted(replica)).flatten();
+            self.checkpoint[number] = noted.unwrap_or(self.checkpoint[number]);
+        }
+    }
+
+    /// Checks the node's invariants, and takes note of what is durable.
+    pub(crate) fn check(&mut self) {
+        let Some(running) = &mut self.running else { return };
         let partitions = running.partitions();
         for why in partitions.iter().filter_map(|partition| partition.replica_failure()) {
             assert!(running.has_failing_disk, "{}: {why}", self.id);
         }
-        running.check_failures(self.clock.mono_ms());
+        running.check_failures(&partitions, self.clock.mono_ms());
+        // Until a whole node serves, it has not opened all of its partitions.
+        let opens = running.whole.as_ref().is_some_and(|whole| !whole.is_in_service());
         for number in 0..self.partitions.len() {
-            let Some(partition) = self.partition(number) else { continue };
-            let Ok(ends) = partition.ends() else { continue };
+            let Some(ends) = self.ends(number) else { continue };
             let kept_end = &mut self.kept_ends[number];
             *kept_end = ends.durable_end.min(ends.high_watermark).max(*kept_end);
-            if self.write_caching {
-                let noted = partition.with_replica_by_hand(|replica| self.id.noted(replica)).flatten();
-                self.checkpoint[number] = noted.unwrap_or(self.checkpoint[number]);
-            }
         }
         let may_lack = |partition: &Arc<Partition>| {
             partition.with_replica_by_hand(|replica| replica.may_lack_acknowledged()).unwrap_or(false)
         };
-        self.may_lack &= partitions.iter().any(may_lack);
-    }
-
-    /// Its next request for a range of a snapshot, and the node that has the snapshot.
-    pub(crate) fn ask(&mut self) -> Option<(i32, Asked)> {
-        let running = self.running.as_mut()?;
-        let leader = running.leader()?;
-        Some((leader, running.applier.as_mut()?.ask(self.clock.mono_ms())?))
-    }
-
-    /// Reads a range of a snapshot for another node; `None`: it does not run.
-    pub(crate) fn answer(&mut self, asked: Asked, from: ReplicaId) -> Option<Range> {
-        let running = self.running.as_ref()?;
-        Some(running.applier.as_ref()?.answer(asked, from.node(), &running.partitions()[0]))
-    }
-
-    /// Takes a range that it has requested.
-    pub(crate) fn take(&mut self, range: Range) {
-        let now_ms = self.clock.mono_ms();
-        let Some(running) = &mut self.running else { return };
-        let partitions = running.partitions();
-        let Some(applier) = &mut running.applier else { return };
-        if partitions[0].replica_failure().is_none() {
-            applier.take(range, &partitions[0], now_ms);
-        }
-    }
-
-    /// Number of snapshots that replaced its log since the last call.
-    pub(crate) fn take_restored(&mut self) -> usize {
-        let applier = self.running.as_mut().and_then(|running| running.applier.as_mut());
-        applier.map_or(0, Applier::take_restored)
+        self.may_lack = self.may_lack && (opens || partitions.iter().any(may_lack));
     }
 
     /// Losses of committed records that it has found since the last call, by partition.
@@ -501,9 +477,10 @@ impl Node {
 
     /// Returns true if its log directory has failed: a broker without any ends.
     pub(crate) fn has_failed(&self) -> bool {
-        let ended = self.whole().and_then(|whole| whole.group.ended());
+        let ended = self.whole().and_then(Whole::ended);
         if let (Some(why), Some(running)) = (&ended, &self.running) {
-            assert!(running.has_failing_disk, "{}: the process has ended: {why}", self.id);
+            let has_fault = running.has_failing_disk || running.had_full_disk;
+            assert!(has_fault, "{}: the process has ended: {why}", self.id);
         }
         ended.is_some() || self.running.as_ref().is_some_and(Running::has_failed)
     }
@@ -519,19 +496,21 @@ impl Node {
     /// certainly not done, or there will be no answer.
     pub(crate) fn delete_records(&mut self, partition: usize, offset: i64) -> Option<Fate> {
         let fate = Fate::default();
-        self.partition(partition)?.delete_records_before(offset, fate.wait()).ok()?;
+        let partition = self.partition(partition)?;
+        act_for(self.group().as_ref(), || partition.delete_records_before(offset, fate.wait())).ok()?;
         Some(fate)
     }
 
     /// Syncs appended records without a waiter, as `flush.ms` does: with `write.caching` there may be no other sync.
     pub(crate) fn flush(&mut self) {
-        self.running.iter().flat_map(Running::partitions).for_each(|one| one.request_flush());
+        let partitions: Vec<_> = self.running.iter().flat_map(Running::partitions).collect();
+        act_for(self.group().as_ref(), || partitions.iter().for_each(|one| one.request_flush()));
     }
 
     /// Removes the segments of a partition that precede its log start.
     pub(crate) fn maintain(&mut self, partition: usize) {
         let Some(partition) = self.partition(partition) else { return };
-        if let Err(error) = partition.maintain(&self.clock) {
+        if let Err(error) = act_for(self.group().as_ref(), || partition.maintain(&self.clock)) {
             tracing::debug!(%error, "no maintenance");
         }
     }
@@ -564,8 +543,10 @@ impl Node {
         marker: &TransactionMarker,
     ) -> Result<Accepted, Refused> {
         let partition = self.partition(partition).ok_or(Refused::NotLeader)?;
-        let outcome = partition.append_marker(marker, &self.clock);
-        outcome.map(|outcome| accepted(&partition, outcome))
+        act_for(self.group().as_ref(), || {
+            let outcome = partition.append_marker(marker, &self.clock);
+            outcome.map(|outcome| accepted(&partition, outcome))
+        })
     }
 
     /// As [`Partition::begin_verification`]; `None`: the node does not run.
@@ -574,7 +555,8 @@ impl Node {
         partition: usize,
         request: &VerificationRequest,
     ) -> Option<Result<Option<VerificationGuard>, Refused>> {
-        Some(self.partition(partition)?.begin_verification(request, &self.clock))
+        let partition = self.partition(partition)?;
+        Some(act_for(self.group().as_ref(), || partition.begin_verification(request, &self.clock)))
     }
 
     /// The partition, if its replica is in service.

@@ -2,15 +2,15 @@
 
 use crate::clients::Producer;
 use crate::faults::{FaultKind, FaultKinds};
-use crate::node::Node;
 use crate::world::{Parcel, SimulationOptions, Stop, TURN_MS, Verdict, World, run, simulate};
 use mainstem_replication::history::{Fault, Operation};
 use mainstem_replication::link::{self, Frame};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod caching;
 mod files;
@@ -18,7 +18,7 @@ mod planted;
 
 /// Environment variable for the number of seeds of a whole cluster.
 pub(crate) const SEEDS_VARIABLE: &str = "TEST_SIMULATED_CLUSTERS";
-pub(crate) const SEEDS: u64 = 200;
+pub(crate) const SEEDS: u64 = 120;
 
 /// The seeds of a test: `MAINSTEM_SIM_SEED` alone, or `MAINSTEM_SIM_RUNS` of them.
 fn seeds(runs: u64) -> Range<u64> {
@@ -34,15 +34,28 @@ pub(crate) fn seeds_of(variable: &str, runs: u64) -> Range<u64> {
     }
 }
 
-/// Runs each seed on one thread, with a thread for each processor.
-pub(crate) fn on_all_processors(seeds: Range<u64>, run: impl Fn(u64) + Sync) {
-    let next = AtomicU64::new(seeds.start);
-    let work = || {
-        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
-        numbers.take_while(|seed| *seed < seeds.end).for_each(&run);
+/// Runs each seed on one thread, with a thread for each processor. The threads of a seed take turns, which costs less on one processor.
+pub(crate) fn on_all_processors(seeds: impl IntoIterator<Item = u64>, run: impl Fn(u64) + Sync) {
+    let (seeds, next) = (seeds.into_iter().collect::<Vec<_>>(), AtomicUsize::new(0));
+    let work = |processor: usize| {
+        stay_on(processor);
+        let numbers = std::iter::repeat_with(|| seeds.get(next.fetch_add(1, Ordering::Relaxed)));
+        numbers.map_while(|seed| seed).for_each(|seed| run(*seed));
     };
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+    let work = &work;
+    std::thread::scope(|scope| (0..threads).for_each(|processor| _ = scope.spawn(move || work(processor))));
+}
+
+/// Has this thread, and those that it starts, run on one of the processors that it may use.
+fn stay_on(number: usize) {
+    let Ok(usable) = sched_getaffinity(None) else { return };
+    if let Some(processor) = (0..CpuSet::MAX_CPU).filter(|processor| usable.is_set(*processor)).nth(number) {
+        let mut only = CpuSet::new();
+        only.set(processor);
+        // Without it the run is slower.
+        let _ = sched_setaffinity(None, &only);
+    }
 }
 
 fn assert_good(verdict: &Verdict) {
@@ -504,82 +517,6 @@ fn a_replica_starts_behind_what_retention_removed() {
         world.take_down(node, Stop::Kill, world.now_ms + 100);
         world.nodes[node].come_back();
         assert_eq!(world.nodes[node].extent(), extent, "seed {seed}");
-    }
-}
-
-/// Snapshots replace old entries. Under all faults, the state applied from snapshots and log equals the acknowledged records.
-#[test]
-fn nothing_acknowledged_is_lost_behind_snapshots() {
-    let (mut acknowledged, mut restored, mut faults) = (0, 0, BTreeMap::<_, usize>::new());
-    for seed in seeds(60) {
-        println!("MAINSTEM_SIM_SEED={seed}");
-        let options = SimulationOptions { snapshots: true, ..SimulationOptions::default() };
-        let verdict = simulate(seed, options);
-        assert_good(&verdict);
-        acknowledged += verdict.acknowledged;
-        restored += verdict.restored;
-        verdict.faults.iter().for_each(|(name, count)| *faults.entry(*name).or_default() += count);
-    }
-    println!("{acknowledged} acknowledged; {restored} restored; {faults:?}");
-}
-
-#[test]
-fn equal_seeds_give_equal_histories_with_snapshots() {
-    for seed in 0..2 {
-        let run = || {
-            let options =
-                SimulationOptions { time_ms: 8_000, snapshots: true, ..SimulationOptions::default() };
-            simulate(seed, options)
-        };
-        assert_eq!(run(), run(), "seed {seed}");
-    }
-}
-
-/// A follower is down while the others remove the log that it lacks. It gets a snapshot, with power cuts meanwhile: of itself, of the
-/// leader, or of all.
-#[test]
-fn a_follower_that_was_away_resumes_behind_a_snapshot() {
-    for seed in seeds(24) {
-        let case = format!("seed {seed}");
-        let mut world =
-            World::new(seed, SimulationOptions { snapshots: true, ..SimulationOptions::default() });
-        let caching = world.nodes.iter().any(Node::write_caching);
-        let stop = if caching { Stop::Kill } else { Stop::PowerCut };
-        let run = |world: &mut World, ms: u64| (0..ms / TURN_MS).for_each(|_| world.turn());
-        run(&mut world, 4_000);
-        let leader = world.leader(0).expect("a leader");
-        let away = (leader + 1 + seed as usize % 2) % 3;
-        world.take_down(away, stop, u64::MAX);
-        let starts = |world: &World| -> Vec<i64> {
-            world.nodes.iter().filter_map(Node::extent).map(|(start, ..)| start).collect()
-        };
-        let reached = world.nodes[leader].extent().expect("it runs").1;
-        while starts(&world).iter().any(|start| *start <= reached) {
-            assert!(world.now_ms < 60_000, "{case}: no log is removed: {:?}, {reached}", starts(&world));
-            run(&mut world, 500);
-        }
-        world.nodes[away].come_back();
-        // The power cut may come at any step: of an offer, a range, a sync, a restore.
-        for _ in 0..seed % 5 {
-            let pause_ms = 5 + world.random.below(400);
-            run(&mut world, pause_ms);
-            let node = match world.random.below(4) {
-                0 => world.leader(0).unwrap_or(leader),
-                _ => away,
-            };
-            let down_ms = 5 + world.random.below(300);
-            world.take_down(node, stop, world.now_ms + down_ms);
-        }
-        run(&mut world, 8_000);
-        world.heal();
-        world.producers.iter_mut().for_each(Producer::stop);
-        while !world.agrees() {
-            assert!(world.now_ms < 80_000, "{case}: no agreement");
-            world.turn();
-        }
-        let verdict = world.finish(seed, Some(0));
-        assert!(verdict.is_good(), "{case}: {:?}", verdict.violations);
-        assert!(verdict.restored > 0, "{case}: nothing was restored");
     }
 }
 

@@ -4,7 +4,6 @@
 //! come back: the groups have to acknowledge records again, and all replicas have to become equal. The verdict is that of
 //! [`mainstem_replication::history::check`].
 
-use crate::applier::{Asked, Range};
 use crate::clients::{At, Consumer, Producer};
 use crate::deletions::{Deletions, has_deletions};
 use crate::faults::FaultKinds;
@@ -27,6 +26,10 @@ pub(crate) const QUIET_DELAY_MS: u64 = 5;
 pub(crate) const QUIET_SYNC_MS: u64 = 10;
 /// Error of a follower that ends a link because its batches differ from the announced ones.
 const BATCHES: &str = "the batches of an append are not those of its entries";
+/// Percent of the runs with `write.caching`. It is rare: records without a sync do not survive a power cut.
+const CACHING_PERCENT: u64 = 15;
+/// Turns between two checks of a node: a violated invariant mostly stays violated.
+const CHECK_TURNS: u64 = 4;
 /// Percent of the thread turns after which all other threads wait until the next turn of the world.
 const LATE_PERCENT: u64 = 1;
 /// Virtual time after the faults until all replicas agree, at most, in ms.
@@ -43,19 +46,11 @@ pub struct SimulationOptions {
     pub faults: FaultKinds,
     /// Acknowledges appends before they are committed: a mistake that the checker has to find.
     pub acknowledge_early: bool,
-    /// True if nodes write snapshots of their applied state and remove the log before them, as is done for metadata.
-    pub snapshots: bool,
 }
 
 impl Default for SimulationOptions {
     fn default() -> Self {
-        SimulationOptions {
-            nodes: 3,
-            time_ms: 20_000,
-            faults: FaultKinds::ALL,
-            acknowledge_early: false,
-            snapshots: false,
-        }
+        SimulationOptions { nodes: 3, time_ms: 20_000, faults: FaultKinds::ALL, acknowledge_early: false }
     }
 }
 
@@ -78,8 +73,6 @@ pub struct Verdict {
     pub resumed_after_ms: Option<u64>,
     /// True if all replicas of each partition had the same log in the end.
     pub agreed: bool,
-    /// Number of the leader's snapshots that replaced a replica's log.
-    pub restored: usize,
     /// True with `write.caching`: after a power cut of all nodes, elections wait for the end of the vote hold.
     pub write_caching: bool,
 }
@@ -95,9 +88,20 @@ impl Verdict {
 pub(crate) struct Packet {
     pub(crate) from: usize,
     to: usize,
-    /// Terms in which its sender led when it was sent, by partition.
-    led: Vec<Option<u64>>,
+    /// [`Led::changes`] of its sender when it was sent.
+    led: u64,
     pub(crate) parcel: Parcel,
+}
+
+/// What a node leads, as it was last looked at.
+#[derive(Default)]
+struct Led {
+    /// Terms in which it leads, by partition.
+    terms: Vec<Option<u64>>,
+    /// Number of changes of them.
+    changes: u64,
+    /// Time of the last change.
+    changed_at_ms: u64,
 }
 
 /// A message between nodes.
@@ -106,8 +110,6 @@ pub(crate) enum Parcel {
     Bytes(Vec<u8>),
     /// Bytes of answers, on the way back to the node that has dialled.
     Answers(Vec<u8>),
-    Ask(Asked),
-    Range(Range),
 }
 
 /// Nodes, network, clients and history of a run.
@@ -115,8 +117,6 @@ pub(crate) struct World {
     pub(crate) now_ms: u64,
     pub(crate) random: Random,
     pub(crate) nodes: Vec<Node>,
-    /// True if nodes write snapshots.
-    has_snapshots: bool,
     /// Number of partitions. Producers and consumers use the first ones.
     partitions: usize,
     data_partitions: usize,
@@ -124,8 +124,8 @@ pub(crate) struct World {
     pub(crate) packets: BTreeMap<(u64, u64), Packet>,
     sent: u64,
     links: Links,
-    /// Terms in which nodes led when they last sent their messages, by node and partition.
-    last_led: Vec<Vec<Option<u64>>>,
+    /// What nodes led when they last sent their messages.
+    led: Vec<Led>,
     /// Arrival time of the last message of each pair, since a link keeps the order.
     last_arrival: BTreeMap<(usize, usize), u64>,
     /// Pairs of nodes; messages from the first to the second are dropped.
@@ -141,7 +141,6 @@ pub(crate) struct World {
     pub(crate) min_insync: usize,
     pub(crate) acknowledge_early: bool,
     pub(crate) next_value: u64,
-    restored: usize,
     /// Clients that delete records, if there are any.
     pub(crate) deletions: Option<Deletions>,
     /// Records whose commit no node knows any more, in a world with one partition.
@@ -153,8 +152,7 @@ pub(crate) struct World {
 /// Runs one seed with one partition.
 pub fn simulate(seed: u64, options: SimulationOptions) -> Verdict {
     let mut world = World::new(seed, options);
-    // In runs with snapshots, only snapshots move the log start.
-    if has_deletions(seed) && !options.snapshots && !options.acknowledge_early {
+    if has_deletions(seed) && !options.acknowledge_early {
         world.begin_deletions(seed, options.time_ms);
     }
     run(world, seed, options)
@@ -188,6 +186,12 @@ pub(crate) fn run(mut world: World, seed: u64, options: SimulationOptions) -> Ve
     world.finish(seed, resumed_after_ms)
 }
 
+/// Returns true if the nodes in a run of this seed have `write.caching`.
+#[cfg(test)]
+pub(crate) fn has_caching(seed: u64) -> bool {
+    Random::new(seed).chance(CACHING_PERCENT)
+}
+
 /// The partition of a run with one partition.
 fn one_partition() -> Vec<PartitionIdentity> {
     vec![PartitionIdentity { topic: "t".into(), topic_id: [7; 16], partition: 0 }]
@@ -208,7 +212,7 @@ impl World {
         World::with_schedule(seed, options, (partitions, data_partitions), None)
     }
 
-    /// The same with whole nodes, if there is a schedule for their threads.
+    /// The same with whole nodes, if there is a schedule for their threads. They start with [`World::start_nodes`].
     pub(crate) fn with_schedule(
         seed: u64,
         options: SimulationOptions,
@@ -216,17 +220,15 @@ impl World {
         schedule: Option<Schedule>,
     ) -> World {
         let mut random = Random::new(seed);
-        // Rare, and never with whole nodes: records without a sync do not survive a power cut.
-        let write_caching = random.chance(15) && schedule.is_none();
+        let write_caching = random.chance(CACHING_PERCENT);
         let ids: Vec<_> = (0..options.nodes).map(|node| ReplicaId::new(node as i32 + 1, 1)).collect();
-        let (has_snapshots, count) = (options.snapshots, partitions.len());
+        let count = partitions.len();
         let log_append_time = options.faults.has_clocks();
         let partitions: Arc<[PartitionIdentity]> = partitions.into();
         let found = |id: &ReplicaId| {
             let (id, partitions, seed) = (*id, partitions.clone(), random.next_u64());
             let schedule = schedule.clone();
-            let options =
-                NodeOptions { id, partitions, write_caching, has_snapshots, log_append_time, seed, schedule };
+            let options = NodeOptions { id, partitions, write_caching, log_append_time, seed, schedule };
             Node::found(options, &ids)
         };
         let nodes = ids.iter().map(found).collect();
@@ -234,13 +236,12 @@ impl World {
         let mut world = World {
             now_ms: 0,
             nodes,
-            has_snapshots,
             partitions: count,
             data_partitions,
             packets: BTreeMap::new(),
             sent: 0,
             links: Links::default(),
-            last_led: vec![Vec::new(); options.nodes],
+            led: (0..options.nodes).map(|_| Led::default()).collect(),
             last_arrival: BTreeMap::new(),
             cut: BTreeSet::new(),
             delay_max_ms: QUIET_DELAY_MS,
@@ -257,7 +258,6 @@ impl World {
             min_insync: 1,
             acknowledge_early: options.acknowledge_early,
             next_value: 1,
-            restored: 0,
             deletions: None,
             forgotten: Forgotten::default(),
             schedule,
@@ -265,11 +265,13 @@ impl World {
         };
         let min_insync = 1 + world.random.below(majority as u64) as usize;
         world.set_min_insync(min_insync);
-        if world.schedule.is_some() {
-            let directories = world.nodes.iter_mut().map(|node| (node.id().node(), node.format())).collect();
-            world.nodes.iter_mut().for_each(|node| node.begin(&directories));
-        }
         world
+    }
+
+    /// Formats the disks of whole nodes, and starts them.
+    pub(crate) fn start_nodes(&mut self) {
+        let directories = self.nodes.iter_mut().map(|node| (node.id().node(), node.format())).collect();
+        self.nodes.iter_mut().for_each(|node| node.begin(&directories));
     }
 
     /// Sets `min.insync.replicas` of all partitions.
@@ -292,9 +294,6 @@ impl World {
             let (node, random) = (&mut self.nodes[number], &mut self.random);
             act_for(node.group().as_ref(), || node.pass_time(random));
             self.settle(number);
-            if let Some((leader, asked)) = self.nodes[number].ask() {
-                self.post(number, (leader - 1) as usize, Parcel::Ask(asked));
-            }
         }
         self.run_threads();
         self.find_uncounted();
@@ -303,9 +302,18 @@ impl World {
         self.delete_records();
         for number in 0..self.nodes.len() {
             self.settle(number);
+            self.note_led(number);
+            if self.is_turn_of(number, CHECK_TURNS) {
+                self.nodes[number].check();
+            }
         }
         self.answer_deletions();
         self.end_failed();
+    }
+
+    /// Returns true in one of so many turns, for each node in another one.
+    pub(crate) fn is_turn_of(&self, node: usize, turns: u64) -> bool {
+        (self.now_ms / TURN_MS + node as u64).is_multiple_of(turns)
     }
 
     fn deliver(&mut self, packet: Packet) {
@@ -321,7 +329,8 @@ impl World {
             Parcel::Bytes(bytes) => {
                 if let Err(error) = self.links.read((from, to), &bytes) {
                     // The leader has truncated the announced batches since. The link ends.
-                    let leads_on = led == self.led(from);
+                    self.note_led(from);
+                    let leads_on = led == self.led[from].changes;
                     assert!(error.to_string().contains(BATCHES) && !leads_on, "from {from} to {to}: {error}");
                     self.lose(from, to);
                 }
@@ -331,13 +340,6 @@ impl World {
                     self.lose(to, from);
                 }
             }
-            Parcel::Ask(asked) => {
-                let id = self.nodes[from].id();
-                if let Some(range) = self.nodes[to].answer(asked, id) {
-                    self.post(to, from, Parcel::Range(range));
-                }
-            }
-            Parcel::Range(range) => self.nodes[to].take(range),
         }
         self.settle(to);
     }
@@ -356,9 +358,15 @@ impl World {
         }
     }
 
-    /// Terms in which a node leads, by partition.
-    fn led(&self, node: usize) -> Vec<Option<u64>> {
-        (0..self.partitions).map(|partition| self.nodes[node].leads(partition)).collect()
+    /// Takes note of what a node leads now. Returns true if that has changed since the last turn.
+    fn note_led(&mut self, node: usize) -> bool {
+        let of_world = &self.nodes[node];
+        let terms: Vec<_> = (0..self.partitions).map(|partition| of_world.leads(partition)).collect();
+        let led = &mut self.led[node];
+        if terms != led.terms {
+            *led = Led { terms, changes: led.changes + 1, changed_at_ms: self.now_ms };
+        }
+        self.now_ms <= led.changed_at_ms + TURN_MS
     }
 
     /// Ends the link of a lost packet: drops the other packets on it, and notifies the sender.
@@ -388,20 +396,19 @@ impl World {
     fn settle(&mut self, number: usize) {
         let (node, random, sync_max_ms) = (&mut self.nodes[number], &mut self.random, self.sync_max_ms);
         act_for(node.group().as_ref(), || node.settle(sync_max_ms, random));
-        self.restored += self.nodes[number].take_restored();
         for (partition, Lost { offset, records }) in self.nodes[number].take_lost() {
             let at = At::new(partition, offset, records.unsigned_abs());
             self.note(number as i32 + 1, Operation::Lost, Outcome::Ok, at);
         }
-        let led = self.led(number);
         for to in 0..self.nodes.len() {
             match self.links.write((number, to)) {
                 Ok(bytes) if bytes.is_empty() => {}
                 Ok(bytes) => self.post(number, to, Parcel::Bytes(bytes)),
                 // The batches to send are not in the log any more: the node has lost its leadership, stops, or its disk has failed.
                 Err(error) => {
+                    let has_changed = self.note_led(number);
                     let node = &self.nodes[number];
-                    let ends = led != self.last_led[number] || node.is_stopping() || node.has_failed();
+                    let ends = has_changed || node.is_stopping() || node.has_failed();
                     assert!(ends, "{number} to {to}: {error}");
                     self.lose(number, to);
                 }
@@ -411,7 +418,6 @@ impl World {
                 self.post(number, to, Parcel::Answers(answers));
             }
         }
-        self.last_led[number] = led;
     }
 
     fn post(&mut self, from: usize, to: usize, parcel: Parcel) {
@@ -420,17 +426,13 @@ impl World {
         let last = self.last_arrival.entry((from, to)).or_default();
         *last = arrival.max(*last);
         self.sent += 1;
-        let (at, led) = ((*last, self.sent), self.led(from));
+        let (at, led) = ((*last, self.sent), self.led[from].changes);
         self.packets.insert(at, Packet { from, to, led, parcel });
     }
 
-    /// Use that nodes make of their logs.
-    pub(crate) fn adds_up(&self) -> Added {
-        match (self.has_snapshots, self.partitions > self.data_partitions) {
-            (true, _) => Added::InSnapshots,
-            (_, true) => Added::ByCoordinators,
-            _ => Added::Nothing,
-        }
+    /// Returns true if coordinators keep groups and transactions in partitions.
+    pub(crate) fn has_coordinators(&self) -> bool {
+        self.partitions > self.data_partitions
     }
 
     /// Number of partitions to which clients write.
@@ -510,6 +512,16 @@ impl World {
         leading.max().map(|(_, node)| node)
     }
 
+    /// Returns true if all nodes are in service, and have all partitions.
+    pub(crate) fn serves_all(&self) -> bool {
+        let serves = |node: &Node| {
+            node.in_service().is_some()
+                && (0..self.partitions).all(|partition| node.partition(partition).is_some())
+        };
+        self.nodes.iter().all(serves)
+            && (0..self.partitions).all(|partition| self.leader(partition).is_some())
+    }
+
     pub(crate) fn agrees(&self) -> bool {
         let agrees = |partition| {
             let first = self.nodes[0].content_end(partition);
@@ -562,7 +574,7 @@ impl World {
         let violations = check(&self.history);
         let acknowledged = self.acknowledged().count();
         let write_caching = self.nodes.iter().any(Node::write_caching);
-        let World { history, faults, restored, deletions, .. } = self;
+        let World { history, faults, deletions, .. } = self;
         let deleted = deletions.map(|deletions| ("records deleted", deletions.acknowledged));
         let done = deleted.into_iter().filter(|(_, count)| *count > 0).collect();
         Verdict {
@@ -574,21 +586,9 @@ impl World {
             done,
             resumed_after_ms,
             agreed,
-            restored,
             write_caching,
         }
     }
-}
-
-/// Use that nodes make of their logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Added {
-    /// Only consumers read them.
-    Nothing,
-    /// Coordinators keep groups and transactions in them.
-    ByCoordinators,
-    /// Snapshots replace their beginnings.
-    InSnapshots,
 }
 
 /// Kind of a node's stop.

@@ -19,7 +19,7 @@ pub(crate) struct Simulate {
     /// The number of seeds, from the first on.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
-    /// Nodes, each with a replica of each partition.
+    /// Nodes, each with a replica of each partition; at least two without --one-partition.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     nodes: u8,
     /// Seconds of virtual time with faults.
@@ -41,6 +41,9 @@ pub(crate) struct Simulate {
 
 /// Runs the seeds. Fails if an invariant was violated in one of them.
 pub(crate) fn run(arguments: &Simulate) -> Result<()> {
+    if arguments.nodes == 1 && !arguments.one_partition {
+        bail!("a whole cluster has at least two nodes; with --nodes 1 use --one-partition");
+    }
     let (mut verdicts, mut bad) = (Vec::new(), Vec::new());
     for seed in arguments.seed..arguments.seed.saturating_add(arguments.runs) {
         let verdict = run_one(arguments, seed);

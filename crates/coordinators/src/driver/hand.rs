@@ -1,14 +1,10 @@
 //! A driver whose writes are made and reported by hand, for simulations. In a broker, threads do that.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 
-use mainstem_runtime::clock::Clock;
-use mainstem_store::partition::Partition;
-use mainstem_store::topics::Topics;
 use parking_lot::Mutex;
 
-use super::{Coordinator, Driver, Load, RunServing};
+use super::{Coordinator, Driver};
 
 /// Reports the fate of a write.
 type Report<C> = Box<dyn FnOnce(&Driver<C>) + Send>;
@@ -22,13 +18,11 @@ pub(super) struct ByHand<C: Coordinator> {
 }
 
 impl<C: Coordinator> Driver<C> {
-    /// A driver over topics of which other nodes may lead partitions. Its decided writes wait for [`Self::write_next`], as behind a busy
-    /// thread of the same partition. Their outcomes wait for [`Self::report_next`], as on a late thread of the flusher or of a link.
-    pub fn by_hand(machine: C, clock: Clock, topics: Arc<Topics>) -> Arc<Self> {
-        Arc::new_cyclic(|own| Driver {
-            by_hand: Some(ByHand { reports: Mutex::default(), faults: Mutex::default() }),
-            ..Driver::over(machine, clock, (topics, true), own)
-        })
+    /// Has decided writes wait for [`Self::write_next`], as behind a busy thread of the same partition. Their outcomes wait for
+    /// [`Self::report_next`], as on a late thread of the flusher or of a link. Called before the first request.
+    pub fn hold_writes(&self) {
+        let by_hand = ByHand { reports: Mutex::default(), faults: Mutex::default() };
+        assert!(self.by_hand.set(by_hand).is_ok(), "writes are held already");
     }
 
     /// Makes the oldest decided write of a partition. Returns false if there is none.
@@ -47,14 +41,14 @@ impl<C: Coordinator> Driver<C> {
 
     /// Queues the report of a write's outcome.
     pub(super) fn report_later(&self, partition: i32, report: impl FnOnce(&Driver<C>) + Send + 'static) {
-        if let Some(by_hand) = &self.by_hand {
+        if let Some(by_hand) = self.by_hand.get() {
             by_hand.reports.lock().entry(partition).or_default().push_back(Box::new(report));
         }
     }
 
     /// Records a fault that a simulation must not have.
     pub(super) fn note_fault(&self, fault: &str) {
-        if let Some(by_hand) = &self.by_hand {
+        if let Some(by_hand) = self.by_hand.get() {
             by_hand.faults.lock().push(fault.to_owned());
         }
     }
@@ -62,7 +56,7 @@ impl<C: Coordinator> Driver<C> {
     /// Reports the oldest known outcome of a write to a partition. Returns false if there is none.
     pub fn report_next(&self, partition: i32) -> bool {
         let next = |by_hand: &ByHand<C>| by_hand.reports.lock().get_mut(&partition)?.pop_front();
-        let report = self.by_hand.as_ref().and_then(next);
+        let report = self.by_hand.get().and_then(next);
         let is_reported = report.is_some();
         report.into_iter().for_each(|report| report(self));
         is_reported
@@ -72,7 +66,7 @@ impl<C: Coordinator> Driver<C> {
     pub fn has_reports(&self, partition: i32) -> bool {
         let has =
             |by_hand: &ByHand<C>| by_hand.reports.lock().get(&partition).is_some_and(|some| !some.is_empty());
-        self.by_hand.as_ref().is_some_and(has)
+        self.by_hand.get().is_some_and(has)
     }
 
     /// Returns true if a decided write of a partition is not made yet.
@@ -88,16 +82,6 @@ impl<C: Coordinator> Driver<C> {
         }
     }
 
-    /// The first step of [`Self::load_one`].
-    pub fn begin_load_by_hand(&self, partition: &Arc<Partition>) -> Load {
-        self.begin_load(partition)
-    }
-
-    /// The other steps of [`Self::load_one`].
-    pub fn read_by_hand(&self, load: Load, run_serving: RunServing) {
-        self.read(load, run_serving);
-    }
-
     /// Asserts what holds between any two calls.
     pub fn check(&self) {
         let core = self.core.lock();
@@ -105,7 +89,7 @@ impl<C: Coordinator> Driver<C> {
         let is_known = |index: &i32| core.epochs.contains_key(index);
         assert!(core.loads.keys().all(is_known), "what is taken over is so in an epoch");
         assert!(self.lanes.lock().values().all(|lane| !lane.writes.is_empty()), "no lane is empty");
-        let faults = self.by_hand.as_ref().map(|by_hand| by_hand.faults.lock().clone());
+        let faults = self.by_hand.get().map(|by_hand| by_hand.faults.lock().clone());
         assert_eq!(faults.unwrap_or_default(), Vec::<String>::new());
     }
 }

@@ -82,7 +82,7 @@ impl<C: Coordinator> Driver<C> {
         // A partition that stays busy would never be written again.
         let _whole = whole_or_over();
         #[cfg(feature = "sim")]
-        if self.by_hand.is_some() {
+        if self.by_hand.get().is_some() {
             return;
         }
         let mut lanes = self.lanes.lock();
@@ -109,7 +109,7 @@ impl<C: Coordinator> Driver<C> {
                     // If the node is gone, its clients are gone too.
                     let Some(driver) = own.upgrade() else { return };
                     #[cfg(feature = "sim")]
-                    if driver.by_hand.is_some() {
+                    if driver.by_hand.get().is_some() {
                         return driver.report_later(C::partition_of(ticket), move |driver| {
                             driver.written((ticket, decided_in), result, on_written);
                         });

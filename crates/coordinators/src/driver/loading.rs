@@ -26,7 +26,7 @@ use super::{Coordinator, Core, Driver, whole_or_over};
 pub type RunServing = Box<dyn FnOnce(Job) + Send>;
 
 /// A partition that is being loaded.
-pub struct Load {
+pub(super) struct Load {
     partition: Arc<Partition>,
     /// The epoch in which this node leads it.
     epoch: Result<LeaderEpoch, ErrorCode>,

@@ -1,14 +1,11 @@
-//! Messages between clients and nodes, and between coordinators: requests that arrive late or never, and their answers.
+//! Messages between clients and nodes: requests that arrive late or never, and their answers.
 
 use crate::world::World;
 use mainstem_coordination::groups::{self, Token};
-use mainstem_coordination::transactions::{self, MarkerOutcome, MarkerTicket, ProducerIdTicket};
+use mainstem_coordination::transactions;
+use mainstem_log::VerificationGuard;
 use mainstem_log::sim::Random;
-use mainstem_log::{TransactionMarker, VerificationGuard};
 use std::collections::BTreeMap;
-
-/// First producer id that coordinators give out. Lower ones belong to producers without transactions.
-const FIRST_PRODUCER_ID: i64 = 1_000;
 
 /// A request to a coordinator, with the version that the client sent it in.
 #[derive(Debug)]
@@ -34,25 +31,11 @@ pub(crate) enum Answer {
     Gone,
 }
 
-/// One partition's part in the markers of a transaction.
-#[derive(Debug, Clone)]
-pub(crate) struct MarkerCall {
-    /// The coordinator's node, and which of its starts it was.
-    pub(crate) from: (usize, u64),
-    pub(crate) ticket: MarkerTicket,
-    pub(crate) marker: TransactionMarker,
-    pub(crate) topic: String,
-    pub(crate) index: i32,
-}
-
 /// A message on its way.
 #[derive(Debug)]
 pub(crate) enum Parcel {
     Ask { node: usize, token: Token, request: Request },
     Answer { token: Token, answer: Answer },
-    Marker { to: usize, call: MarkerCall },
-    Marked { by: usize, call: MarkerCall, outcome: MarkerOutcome },
-    ProducerId { node: (usize, u64), ticket: ProducerIdTicket, id: i64 },
 }
 
 /// All messages on their way, and the answers that clients have not taken yet.
@@ -62,7 +45,6 @@ pub(crate) struct Calls {
     parcels: u64,
     on_their_way: BTreeMap<(u64, u64), Parcel>,
     answers: BTreeMap<Token, Answer>,
-    next_producer_id: i64,
 }
 
 /// The time at which a message is sent, and its longest delay.
@@ -86,13 +68,7 @@ impl World {
 
 impl Calls {
     pub(crate) fn new() -> Calls {
-        Calls {
-            tokens: 0,
-            parcels: 0,
-            on_their_way: BTreeMap::new(),
-            answers: BTreeMap::new(),
-            next_producer_id: FIRST_PRODUCER_ID,
-        }
+        Calls { tokens: 0, parcels: 0, on_their_way: BTreeMap::new(), answers: BTreeMap::new() }
     }
 
     pub(crate) fn send(&mut self, mut transit: Transit<'_>, parcel: Parcel) {
@@ -106,12 +82,6 @@ impl Calls {
         let token = Token(self.tokens);
         self.send(transit, Parcel::Ask { node, token, request });
         token
-    }
-
-    /// A producer id that no other has.
-    pub(crate) fn new_producer_id(&mut self) -> i64 {
-        self.next_producer_id += 1;
-        self.next_producer_id
     }
 
     /// Takes the oldest message that has arrived by now.

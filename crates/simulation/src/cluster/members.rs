@@ -5,9 +5,8 @@ mod classic;
 
 use super::Cluster;
 use super::calls::{Answer, Calls, Request};
-use super::nodes::SESSION_TIMEOUT_MS;
 use super::reading::fetch;
-use super::{DATA_PARTITIONS, OFFSETS, TOPIC, TOPIC_ID};
+use super::{DATA_PARTITIONS, OFFSETS, TOPIC};
 use crate::clients::At;
 use crate::world::World;
 use mainstem_coordination::groups::{self, Reply, Token};
@@ -48,6 +47,10 @@ pub(crate) fn is_classic(name: &str) -> bool {
     GROUPS.iter().any(|group| group.is_classic && group.name == name)
 }
 
+/// Session timeout of a member, in ms.
+pub(crate) const SESSION_TIMEOUT_MS: i32 = 1_500;
+/// `heartbeat.interval.ms` of members.
+pub(crate) const HEARTBEAT_INTERVAL_MS: i32 = 200;
 /// Members of each group: one more than there are partitions.
 const MEMBERS: usize = DATA_PARTITIONS + 1;
 /// The process of the first member.
@@ -69,11 +72,11 @@ const HEARTBEAT_VERSION: i16 = 1;
 const COMMIT_VERSION: i16 = 9;
 const FETCH_VERSION: i16 = 9;
 
-/// All members of all groups.
-pub(crate) fn all() -> Vec<Member> {
+/// All members of all groups, which subscribe to the topic of data with this id.
+pub(crate) fn all(topic_id: Uuid) -> Vec<Member> {
     let of = |(at, group): (usize, Group)| {
-        (0..MEMBERS)
-            .map(move |number| Member::new(FIRST_PROCESS + (at * MEMBERS + number) as i32, group, number))
+        let process = move |number: usize| FIRST_PROCESS + (at * MEMBERS + number) as i32;
+        (0..MEMBERS).map(move |number| Member::new(process(number), group, number, topic_id))
     };
     GROUPS.into_iter().enumerate().flat_map(of).collect()
 }
@@ -144,6 +147,8 @@ enum Protocol {
 pub(crate) struct Member {
     process: i32,
     pub(crate) group: Group,
+    /// The id of the topic that it subscribes to.
+    topic_id: Uuid,
     /// Number of its current life: it comes back as another member.
     life: u32,
     protocol: Protocol,
@@ -164,7 +169,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    fn new(process: i32, group: Group, number: usize) -> Member {
+    fn new(process: i32, group: Group, number: usize, topic_id: Uuid) -> Member {
         let protocol = match group.is_classic {
             true => Protocol::Classic(classic::Membership::new(&group, number)),
             false => Protocol::Consumer { tells: true },
@@ -172,6 +177,7 @@ impl Member {
         Member {
             process,
             group,
+            topic_id,
             life: 1,
             protocol,
             epoch: 0,
@@ -247,7 +253,7 @@ impl Member {
 
     fn heartbeat(&self, epoch: i32) -> groups::Request<'static> {
         let owned = self.positions.keys().map(|partition| *partition as i32).collect::<Vec<_>>();
-        let topics = TopicPartitions { topic_id: Uuid(TOPIC_ID), partitions: owned, ..Default::default() };
+        let topics = TopicPartitions { topic_id: self.topic_id, partitions: owned, ..Default::default() };
         let owned: Vec<_> = (!topics.partitions.is_empty()).then_some(topics).into_iter().collect();
         let tells = self.tells() && epoch >= 0;
         let request = ConsumerGroupHeartbeatRequest {

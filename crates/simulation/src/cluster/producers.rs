@@ -743,6 +743,7 @@ impl Cluster {
         match producer.steps.front().cloned() {
             Some(Step::CommitOffset(offset)) => producer.note_offset(&mut self.world, Outcome::Ok, offset),
             Some(Step::End { commit }) => {
+                let ended = producer.identity.0;
                 producer.note_end(&mut self.world, commit, Outcome::Ok);
                 producer.take_end(answer);
                 let (id, is_processing) = (producer.id, producer.processes());
@@ -756,6 +757,7 @@ impl Cluster {
                     true => self.serve("transaction committed", id),
                     false => self.done.add("transaction aborted"),
                 }
+                self.note_ended_transaction(ended, commit);
             }
             _ => {}
         }

@@ -9,7 +9,7 @@ use crate::faults::FaultKind::{
 use crate::faults::FaultKinds;
 use crate::node::Node;
 use crate::tests::{OneFault, SEEDS, SEEDS_VARIABLE, Subject, check_pauses, on_all_processors, seeds_of};
-use crate::world::{Verdict, World};
+use crate::world::{Stop, Verdict, World, has_caching};
 use mainstem_coordination::transactions::{self, Reply};
 use mainstem_replication::history::{Fault, Operation, Violation};
 use mainstem_wire::ErrorCode;
@@ -69,7 +69,15 @@ fn what_a_cluster_promises_holds_whatever_fails() {
     });
     let done = done.into_inner().expect("no seed has failed");
     println!("{done:?}");
-    assert!(seeds.count() == 1 || done.contains_key("records deleted"));
+    let happens = [
+        "records deleted",
+        "topic deleted",
+        "metadata leader elected",
+        "node fenced",
+        "node takes part again",
+        "snapshot loaded",
+    ];
+    assert!(seeds.count() == 1 || happens.iter().all(|name| done.contains_key(name)));
 }
 
 /// Runs with `write.caching`: the others have the records that a power cut takes from a node. No fault at the same time keeps them
@@ -79,15 +87,18 @@ fn of_a_cluster_with_caching_power_cuts_lose_nothing() {
     let kinds = [Kill, PowerCutOne, PartitionOne, PartitionHalf, PartitionRing, HangingSync, FullDisk];
     for nodes in [3, 5] {
         let options = ClusterOptions { nodes, faults: FaultKinds::of(&kinds), ..ClusterOptions::default() };
-        let caches = |seed: &u64| Cluster::new(*seed, options).world.nodes.iter().all(Node::write_caching);
-        let (mut cuts, mut others) = (0, 0);
-        for seed in (0..10_000).filter(caches).take(if nodes == 3 { 24 } else { 12 }) {
+        let seeds = (0..10_000).filter(|seed| has_caching(*seed)).take(if nodes == 3 { 24 } else { 12 });
+        let counts = Mutex::new((0, 0));
+        on_all_processors(seeds, |seed| {
             let verdict = simulate_cluster(seed, options);
+            assert!(verdict.write_caching, "seed {seed}");
             assert_good(&verdict);
             let count = |kind: FaultKind| verdict.faults.get(kind.name()).copied().unwrap_or(0);
-            cuts += count(PowerCutOne);
-            others += kinds.iter().map(|kind| count(*kind)).sum::<usize>() - count(PowerCutOne);
-        }
+            let (cuts, others) = &mut *counts.lock().expect("no seed has failed");
+            *cuts += count(PowerCutOne);
+            *others += kinds.iter().map(|kind| count(*kind)).sum::<usize>() - count(PowerCutOne);
+        });
+        let (cuts, others) = counts.into_inner().expect("no seed has failed");
         assert!(cuts > 5 && others > 5, "{nodes} nodes: {cuts} power cuts, {others} other faults");
     }
 }
@@ -111,12 +122,10 @@ fn acknowledgements_of_a_cluster_resume_within_three_seconds_of_any_one_fault() 
     let faults: Vec<_> = OneFault::all().into_iter().filter(|fault| fault.nodes == 3).collect();
     check_pauses(SEEDS_A_SEED, &faults, |seed, fault| {
         let options = ClusterOptions { faults: FaultKinds::of(&[fault.kind]), ..ClusterOptions::default() };
-        let mut cluster = Cluster::new(seed, options);
         // Only a majority is up meanwhile.
-        let min_insync = cluster.world.min_insync.min(2);
-        cluster.world.set_min_insync(min_insync);
+        let mut cluster = Cluster::with_min_insync(seed, options, 2);
         let pause_ms = fault.longest_pause_ms(&mut cluster, DATA_PARTITIONS)?;
-        cluster.world.heal();
+        cluster.heal();
         let resumed_after_ms = cluster.settle();
         assert_good(&cluster.finish(seed, resumed_after_ms));
         Some(pause_ms)
@@ -139,8 +148,8 @@ fn members_of_classic_groups_are_thrown_out_and_come_back() {
 }
 
 #[test]
-fn one_node_and_five_are_clusters_too() {
-    for nodes in [1, 5] {
+fn two_nodes_and_five_are_clusters_too() {
+    for nodes in [2, 5] {
         let verdict = simulate_cluster(7, ClusterOptions { nodes, ..ClusterOptions::default() });
         assert_good(&verdict);
     }
@@ -151,6 +160,59 @@ fn equal_seeds_give_equal_histories() {
     for seed in 0..2 {
         let run = || simulate_cluster(seed, ClusterOptions { time_ms: 8_000, ..ClusterOptions::default() });
         assert_eq!(run(), run(), "seed {seed}");
+    }
+}
+
+fn run(cluster: &mut Cluster, ms: u64) {
+    let until_ms = cluster.world.now_ms + ms;
+    while cluster.world.now_ms < until_ms {
+        cluster.turn();
+    }
+}
+
+/// Log start and log end of a node's metadata.
+fn metadata_ends(node: &Node) -> Option<(i64, i64)> {
+    let ends = node.controller()?.log().ends().ok()?;
+    Some((ends.log_start, ends.log_end))
+}
+
+/// A node is down while the others remove the part of the metadata log that it lacks. It loads a snapshot, with power cuts meanwhile: of
+/// itself, or of the metadata leader. A cut may come at any step: of an offer, a range, a sync, a restore.
+#[test]
+fn a_node_that_was_away_resumes_behind_a_snapshot_of_the_metadata() {
+    for seed in 0..10 {
+        let options = ClusterOptions { faults: FaultKinds::NONE, ..ClusterOptions::default() };
+        let mut cluster = Cluster::new(seed, options);
+        let caches = cluster.world.nodes[0].write_caching();
+        let stop = if caches { Stop::Kill } else { Stop::PowerCut };
+        run(&mut cluster, 1_000);
+        let away = seed as usize % 3;
+        let (_, end) = metadata_ends(&cluster.world.nodes[away]).expect("it runs");
+        cluster.world.take_down(away, stop, u64::MAX);
+        let keep_it = |world: &World| {
+            world.nodes.iter().filter_map(metadata_ends).any(|(log_start, _)| log_start <= end)
+        };
+        while keep_it(&cluster.world) {
+            assert!(cluster.world.now_ms < 90_000, "seed {seed}: the log from {end} on is kept");
+            run(&mut cluster, 500);
+        }
+        cluster.world.nodes[away].come_back();
+        for _ in 0..seed % 5 {
+            let pause_ms = 5 + cluster.world.random.below(400);
+            run(&mut cluster, pause_ms);
+            let decides =
+                |node: &Node| node.controller().is_some_and(|controller| controller.decides_in().is_some());
+            let leader = cluster.world.nodes.iter().position(decides);
+            let node = leader.filter(|_| cluster.world.random.chance(25)).unwrap_or(away);
+            let back_ms = cluster.world.now_ms + 5 + cluster.world.random.below(300);
+            cluster.world.take_down(node, stop, back_ms);
+        }
+        run(&mut cluster, 3_000);
+        cluster.heal();
+        let resumed_after_ms = cluster.settle();
+        let verdict = cluster.finish(seed, resumed_after_ms);
+        assert_good(&verdict);
+        assert!(verdict.done.contains_key("snapshot loaded"), "seed {seed}: {:?}", verdict.done);
     }
 }
 

@@ -27,6 +27,7 @@ impl Node {
     pub(crate) fn fill_disk(&mut self, free_bytes: u64, until_ms: u64) {
         self.storage.set_free_space(Some(free_bytes));
         self.disk.full_until_ms = Some(until_ms);
+        self.running.iter_mut().for_each(|running| running.had_full_disk = true);
     }
 
     /// Gives a stop and a start on a full disk some reserved free space.

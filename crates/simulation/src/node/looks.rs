@@ -65,15 +65,11 @@ impl Node {
     pub(crate) fn records(&self, partition: usize, from: i64, all: bool) -> Vec<(i64, u64)> {
         let Some(ends) = self.ends(partition) else { return Vec::new() };
         let end = if all { ends.log_end } else { ends.high_watermark };
-        // Records that the log no longer has were applied.
-        let applier = self.running.iter().filter_map(|running| running.applier.as_ref());
-        let added_up = applier.flat_map(|applier| applier.values(from..ends.log_start.min(end)));
-        let mut records: Vec<_> = added_up.collect();
         let from = from.max(ends.log_start);
-        if from < end {
-            records.extend(self.with_log(partition, |log| read_records(log, from..end)).unwrap_or_default());
+        match from < end {
+            true => self.with_log(partition, |log| read_records(log, from..end)).unwrap_or_default(),
+            false => Vec::new(),
         }
-        records
     }
 }
 

@@ -4,12 +4,11 @@ use super::disk::DiskFaults;
 use super::group_of;
 use super::looks::records_of;
 use super::whole::Whole;
-use crate::applier::Applier;
 use mainstem_links::ticker::Beat;
 use mainstem_links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, Peer, SilenceLimits};
 use mainstem_log::dir::LogDir;
 use mainstem_log::flusher::SyncedRound;
-use mainstem_log::sim::{Random, SimStorage};
+use mainstem_log::sim::Random;
 use mainstem_log::{Log, LogConfig, PartitionIdentity, ReadBound};
 use mainstem_records::{Batch, TimestampType};
 use mainstem_replication::journal::Journal;
@@ -46,12 +45,10 @@ pub(super) struct Opening<'a> {
     pub(super) id: ReplicaId,
     pub(super) voters: &'a [ReplicaId],
     pub(super) partitions: &'a [PartitionIdentity],
-    pub(super) storage: &'a SimStorage,
     pub(super) clock: &'a Clock,
     pub(super) write_caching: bool,
     pub(super) min_insync: usize,
     pub(super) generation: u64,
-    pub(super) has_snapshots: bool,
     pub(super) log_append_time: bool,
     /// Checkpointed high watermarks, by partition.
     pub(super) high_watermarks: &'a [i64],
@@ -77,8 +74,8 @@ pub(super) struct Running {
     silent_since_ms: Option<u64>,
     /// A sync has failed since the start, or the next one will.
     pub(super) has_failing_disk: bool,
-    /// Applied state of the first partition.
-    pub(super) applier: Option<Applier>,
+    /// Its disk was full since the start.
+    pub(super) had_full_disk: bool,
     /// The whole node, if it has metadata.
     pub(super) whole: Option<Whole>,
 }
@@ -93,7 +90,6 @@ pub(super) struct Round {
 #[derive(Default)]
 pub(super) struct Events {
     lost: Mutex<Vec<(usize, Lost)>>,
-    offered: Mutex<Option<SnapshotOffer>>,
 }
 
 /// The events of one replica.
@@ -109,11 +105,7 @@ impl ReplicaEvents for EventsOf {
         self.events.lost.lock().push((self.partition, lost));
     }
 
-    fn offered(&self, _: &Arc<Partition>, offer: SnapshotOffer) {
-        if self.partition == 0 {
-            *self.events.offered.lock() = Some(offer);
-        }
-    }
+    fn offered(&self, _: &Arc<Partition>, _: SnapshotOffer) {}
 }
 
 impl Events {
@@ -163,13 +155,10 @@ impl Opening<'_> {
         dir.recovered().expect("the recovery is noted");
         let journal = Arc::new(Mutex::new(journal));
         let (links, events) = (self.links(), Arc::<Events>::default());
-        let (mut applier, mut partitions) = (None, Vec::new());
+        let mut partitions = Vec::new();
         for (number, (log, config)) in logs.into_iter().enumerate() {
             let identity = &self.partitions[number];
-            let mut replica = self.replica(number, log, journal.clone(), now_ms);
-            if self.has_snapshots && number == 0 {
-                applier = Some(Applier::open(self.storage, &mut replica));
-            }
+            let replica = self.replica(number, log, journal.clone(), now_ms);
             replica.check();
             let of_one = EventsOf { partition: number, events: events.clone() };
             let partition = Partition::replicated(
@@ -187,7 +176,7 @@ impl Opening<'_> {
         let topics = topics_of(self.partitions, &partitions);
         let mut running = Running::new(dir, links, topics, now_ms);
         (running.journal, running.partitions) = (Some(journal), partitions);
-        (running.events, running.applier) = (events, applier);
+        running.events = events;
         running
     }
 
@@ -202,9 +191,7 @@ impl Opening<'_> {
             timestamp_type: if is_internal { TimestampType::CreateTime } else { of_data },
             ..LogConfig::default()
         });
-        // As a broker does: `open` for the metadata log, which has snapshots, and `open_replica` for other partitions.
-        let open = if self.has_snapshots { Log::open } else { Log::open_replica };
-        (open(dir, identity, config.clone(), now_ms).expect("the log opens").0, config)
+        (Log::open_replica(dir, identity, config.clone(), now_ms).expect("the log opens").0, config)
     }
 
     fn links(&self) -> Arc<Links> {
@@ -257,7 +244,7 @@ impl Running {
             looks: 0,
             silent_since_ms: None,
             has_failing_disk: false,
-            applier: None,
+            had_full_disk: false,
             whole: None,
         }
     }
@@ -306,28 +293,10 @@ impl Running {
         {
             file.sync_data().expect("a disk that works");
         }
-        self.apply(clock);
-    }
-
-    fn apply(&mut self, clock: &Clock) {
-        let Some(applier) = &mut self.applier else { return };
-        let partition = &self.partitions[0];
-        if partition.replica_failure().is_some() {
-            return;
-        }
-        if let Some(offer) = self.events.offered.lock().take() {
-            applier.note_offer(offer);
-        }
-        // The applier waits for jobs of the flusher's helpers.
-        self.dir.flusher().set_jobs_inline(true);
-        applier.pass_time(partition, clock);
-        self.dir.flusher().set_jobs_inline(false);
-        partition.check();
     }
 
     /// Checks that the waiters of a failed replica are notified soon.
-    pub(super) fn check_failures(&mut self, now_ms: u64) {
-        let partitions = self.partitions();
+    pub(super) fn check_failures(&mut self, partitions: &[Arc<Partition>], now_ms: u64) {
         // One partition in each turn: a violated invariant mostly stays violated.
         self.looks += 1;
         if let Some(partition) = partitions.get(self.looks % partitions.len().max(1)) {
@@ -402,12 +371,6 @@ impl Running {
         }
         self.links.run_disk_steps();
         self.dir.stop_clean().expect("the directory closes");
-    }
-
-    /// The leader of the first partition, if that is another node.
-    pub(super) fn leader(&self) -> Option<i32> {
-        let led = self.partitions.first()?.leadership();
-        led.leader.filter(|_| !led.is_leader)
     }
 }
 

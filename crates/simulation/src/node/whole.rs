@@ -1,6 +1,7 @@
 //! A whole node of a broker, with its metadata and links. The seed decides in which order its threads run.
 
 use super::running::{CLUSTER, LAG_MAX_MS, Running, links};
+use crate::cluster::{HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS};
 use mainstem_config::{BrokerConfig, Properties, Sources};
 use mainstem_log::sim::SimStorage;
 use mainstem_node::answers::Answers;
@@ -15,6 +16,7 @@ use mainstem_store::machine::Machine;
 use mainstem_store::partition::Partition;
 use mainstem_store::upkeep::Upkeep;
 use mainstem_wire::Uuid;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +33,13 @@ pub(crate) const SESSION_MS: u64 = 1_500;
 /// Bytes of metadata after which a snapshot is due.
 const SNAPSHOT_BYTES: u64 = 3_000;
 
+/// Settings of the coordinators: their topics, the time that an empty classic group waits for more members, and the interval of the
+/// check for transactions that have timed out.
+const COORDINATORS: &str = "offsets.topic.num.partitions=1\noffsets.topic.segment.bytes=30000\n\
+    transaction.state.log.num.partitions=1\ntransaction.state.log.segment.bytes=30000\n\
+    group.initial.rebalance.delay.ms=100\ngroup.consumer.assignment.interval.ms=0\n\
+    transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n";
+
 /// Parameters of a whole node's start.
 pub(super) struct Starting<'a> {
     pub(super) id: ReplicaId,
@@ -39,6 +48,7 @@ pub(super) struct Starting<'a> {
     pub(super) boot_id: String,
     pub(super) clock: &'a Clock,
     pub(super) min_insync: usize,
+    pub(super) write_caching: bool,
     /// Number of this start.
     pub(super) start: u64,
     /// Directory ids of the metadata logs, by node.
@@ -52,6 +62,8 @@ pub(super) struct Whole {
     pub(super) node: Arc<Node>,
     pub(super) group: Group,
     has_started: Arc<AtomicBool>,
+    /// The reason why it has not started.
+    failure: Arc<Mutex<Option<String>>>,
     /// The thread that has started it, and does its upkeep.
     upkeep: Option<Handle<()>>,
     /// The thread that stops it in order.
@@ -66,12 +78,22 @@ impl Starting<'_> {
         let lines = format!(
             "node.id={own}\nprocess.roles=broker,controller\ncontroller.quorum.voters={voters}\n\
              listeners=PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}\n\
-             controller.listener.names=CONTROLLER\nlog.dirs={dir}\nnum.partitions=2\n\
+             controller.listener.names=CONTROLLER\nlog.dirs={dir}\nnum.partitions=1\n\
              default.replication.factor={replicas}\nmin.insync.replicas={min_insync}\n\
              log.index.interval.bytes=300\nlog.retention.ms=-1\n\
              replica.lag.time.max.ms={LAG_MAX_MS}\nbroker.heartbeat.interval.ms={HEARTBEAT_MS}\n\
              broker.session.timeout.ms={SESSION_MS}\n\
-             metadata.log.max.record.bytes.between.snapshots={SNAPSHOT_BYTES}\n",
+             metadata.log.max.record.bytes.between.snapshots={SNAPSHOT_BYTES}\n\
+             write.caching.default={caching}\n{COORDINATORS}\
+             group.min.session.timeout.ms={SESSION_TIMEOUT_MS}\n\
+             group.consumer.min.session.timeout.ms={SESSION_TIMEOUT_MS}\n\
+             group.consumer.session.timeout.ms={SESSION_TIMEOUT_MS}\n\
+             group.consumer.min.heartbeat.interval.ms={HEARTBEAT_INTERVAL_MS}\n\
+             group.consumer.heartbeat.interval.ms={HEARTBEAT_INTERVAL_MS}\n\
+             offsets.topic.replication.factor={replicas}\n\
+             transaction.state.log.replication.factor={replicas}\n\
+             transaction.state.log.min.isr={min_insync}\n",
+            caching = self.write_caching,
             client = 10_000 + own,
             controller = 20_000 + own,
             dir = super::DIR,
@@ -133,27 +155,39 @@ impl Starting<'_> {
             peers: Some(peers),
         };
         let node = Node::assemble(parts).expect("a node of what is on its disk");
+        node.local.groups.hold_writes();
+        node.local.transactions.hold_writes();
         links.start_callers().expect("a thread");
         let cluster = node.cluster.as_ref().expect("it has other nodes");
         cluster.start().expect("a thread");
         links.serve_calls(Answers::new(&node, Box::new(|_, _| None)));
-        let has_started = Arc::<AtomicBool>::default();
-        let (own, started) = (node.clone(), has_started.clone());
-        let upkeep = group.spawn("start-and-upkeep", move || start(&own, &started)).expect("a thread");
+        let (has_started, failure) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Option<String>>>::default());
+        let (own, started, failed) = (node.clone(), has_started.clone(), failure.clone());
+        let upkeep = group.spawn("start-and-upkeep", move || match start(&own, &started) {
+            Ok(()) => {}
+            Err(why) => *failed.lock() = Some(why),
+        });
+        let upkeep = Some(upkeep.expect("a thread"));
         let topics = node.local.store.topics.clone();
         let mut running = Running::new(dir, links, topics, self.clock.mono_ms());
-        running.whole = Some(Whole { node, group, has_started, upkeep: Some(upkeep), stopping: None });
+        running.whole = Some(Whole { node, group, has_started, failure, upkeep, stopping: None });
         running
     }
 }
 
 /// Starts a node, and does its upkeep until it stops.
-fn start(node: &Node, has_started: &AtomicBool) {
+///
+/// # Errors
+/// The reason why it does not start.
+fn start(node: &Node, has_started: &AtomicBool) -> Result<(), String> {
     let (local, store) = (&node.local, &node.local.store);
     match node.start() {
         Ok(_) => {}
-        Err(error) if local.stopping.is_stopping() => return tracing::debug!(%error, "broken off"),
-        Err(error) => panic!("node {} does not start: {error}", local.id),
+        Err(error) if local.stopping.is_stopping() => {
+            tracing::debug!(%error, "broken off");
+            return Ok(());
+        }
+        Err(error) => return Err(error.to_string()),
     }
     for dir in store.dirs.all().filter(|dir| dir.failure().is_none()) {
         if let Err(error) = dir.recovered() {
@@ -166,6 +200,7 @@ fn start(node: &Node, has_started: &AtomicBool) {
         sync::sleep(UPKEEP_EVERY);
         upkeep.run(store, node.controller.log());
     }
+    Ok(())
 }
 
 /// Stops a node in order, as a broker does after its clients have disconnected.
@@ -199,6 +234,11 @@ impl Whole {
             self.stopping = Some(self.group.spawn("stop", move || stop(&node, upkeep)).expect("a thread"));
         }
         self.stopping.is_some()
+    }
+
+    /// The reason why its process has ended, if it has.
+    pub(super) fn ended(&self) -> Option<String> {
+        self.failure.lock().clone().or_else(|| self.group.ended())
     }
 
     /// Returns true if it is being stopped.

@@ -1,8 +1,7 @@
 //! Membership in a classic group: members join, assign the partitions among themselves, release all of them in a rebalance, and are
 //! removed by the coordinator.
 
-use super::{Group, Member, Position, Protocol, What};
-use crate::cluster::nodes::{HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS};
+use super::{Group, HEARTBEAT_INTERVAL_MS, Member, Position, Protocol, SESSION_TIMEOUT_MS, What};
 use crate::cluster::{DATA_PARTITIONS, TOPIC};
 use mainstem_coordination::groups::{self, Reply};
 use mainstem_wire::ErrorCode;

@@ -1,0 +1,70 @@
+//! The topics of a cluster, created by its metadata leader before any client uses them.
+
+use super::{DATA_PARTITIONS, OFFSETS_TOPIC, TOPIC, TRANSACTIONS_TOPIC};
+use crate::world::World;
+use mainstem_node::node::Node as BrokerNode;
+use mainstem_wire::Uuid;
+use mainstem_wire::messages::create_topics_request::{
+    CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
+};
+use std::sync::Arc;
+
+/// Time in which the topics are created and served, at most, in ms. There is no fault yet.
+const CREATED_MAX_MS: u64 = 10_000;
+/// Interval between two attempts, in ms.
+const RETRY_MS: u64 = 500;
+/// Size of segments of data, small so that there are many.
+const SEGMENT_BYTES: &str = "3000";
+
+/// Creates the topics, and runs until all nodes serve all partitions. Returns the id of the topic of data.
+///
+/// # Panics
+/// If it takes too long.
+pub(super) fn create(world: &mut World, log_append_time: bool) -> Uuid {
+    let since_ms = world.now_ms;
+    let mut ask_at_ms = since_ms;
+    loop {
+        assert!(world.now_ms < since_ms + CREATED_MAX_MS, "the topics are not created");
+        if world.now_ms >= ask_at_ms {
+            ask_at_ms = world.now_ms + RETRY_MS;
+            ask(world, log_append_time);
+        }
+        world.turn();
+        if world.serves_all()
+            && let Some((node, _)) = world.nodes[0].in_service()
+            && let Some(topic) = node.controller.image().topic(TOPIC)
+        {
+            return topic.id;
+        }
+    }
+}
+
+/// Has the metadata leader create what is missing.
+fn ask(world: &World, log_append_time: bool) {
+    let serving = world.nodes.iter().filter_map(|node| node.in_service());
+    let Some((node, group)) = serving.into_iter().find(|(node, _)| node.controller.decides()) else { return };
+    let (node, replicas) = (Arc::clone(node), world.nodes.len());
+    group.spawn("topics", move || create_at(&node, replicas, log_append_time)).expect("a thread");
+}
+
+fn create_at(node: &BrokerNode, replicas: usize, log_append_time: bool) {
+    let config = |name: &'static str, value: &'static str| CreatableTopicConfig {
+        name: name.into(),
+        value: Some(value.into()),
+        ..Default::default()
+    };
+    let append_time = log_append_time.then(|| config("message.timestamp.type", "LogAppendTime"));
+    let segments = config("internal.segment.bytes", SEGMENT_BYTES);
+    let topic = CreatableTopic {
+        name: TOPIC.into(),
+        num_partitions: DATA_PARTITIONS as i32,
+        replication_factor: i16::try_from(replicas).expect("a few nodes"),
+        configs: append_time.into_iter().chain([segments]).collect(),
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], ..Default::default() };
+    let created = node.controller.create_topics(&request, &mut |_| true);
+    let internal = [OFFSETS_TOPIC, TRANSACTIONS_TOPIC];
+    let of_coordinators = node.controller.create_missing_topics(&internal, &mut |_| true);
+    tracing::debug!(?created, ?of_coordinators, "topics");
+}
