@@ -16,6 +16,7 @@ mod topics;
 
 use crate::clients::{At, Producer};
 use crate::deletions::has_deletions;
+use crate::done::Done;
 use crate::faults::FaultKinds;
 use crate::metadata::Metadata;
 use crate::world::{SimulationOptions, Verdict, World};
@@ -24,10 +25,9 @@ use mainstem_log::PartitionIdentity;
 use mainstem_replication::history::{NO_PARTITION, Operation, Outcome};
 use mainstem_runtime::schedule::Schedule;
 use members::Member;
-pub(crate) use members::{HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS};
 use nodes::Nodes;
 use producers::Producers;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The topic of data, and its partitions.
 pub(crate) const TOPIC: &str = "t";
@@ -81,26 +81,6 @@ pub enum Defect {
     RepeatsMarkers,
     /// Treats each commit in a classic group as one of a member of its newest generation.
     CommitsForAnyGeneration,
-}
-
-/// Number of actions, by their names.
-#[derive(Debug, Default)]
-pub(crate) struct Done(BTreeMap<&'static str, usize>);
-
-impl Done {
-    pub(crate) fn add(&mut self, name: &'static str) {
-        self.add_many(name, 1);
-    }
-
-    pub(crate) fn add_many(&mut self, name: &'static str, count: usize) {
-        if count > 0 {
-            *self.0.entry(name).or_default() += count;
-        }
-    }
-
-    pub(crate) fn into_counts(self) -> BTreeMap<&'static str, usize> {
-        self.0
-    }
 }
 
 /// A world with coordinators and their clients.

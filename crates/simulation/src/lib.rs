@@ -13,6 +13,7 @@
 mod clients;
 mod cluster;
 mod deletions;
+mod done;
 mod faults;
 mod knowledge;
 mod links;

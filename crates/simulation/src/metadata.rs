@@ -1,6 +1,6 @@
 //! Clients that change the metadata through any node, and checks of the metadata of all nodes.
 
-use crate::cluster::Done;
+use crate::done::Done;
 use crate::world::World;
 use mainstem_controller::{ConfigResource, MetadataImage, ResourceKind};
 use mainstem_log::sim::Random;

@@ -34,6 +34,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+pub(crate) use whole::{HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS};
 use whole::{Starting, Whole};
 
 const DIR: &str = "/data";

@@ -8,6 +8,7 @@ use super::calls::{Answer, Calls, Request};
 use super::reading::fetch;
 use super::{DATA_PARTITIONS, OFFSETS, TOPIC};
 use crate::clients::At;
+use crate::node::SESSION_TIMEOUT_MS;
 use crate::world::World;
 use mainstem_coordination::groups::{self, Reply, Token};
 use mainstem_log::VerificationGuard;
@@ -47,10 +48,6 @@ pub(crate) fn is_classic(name: &str) -> bool {
     GROUPS.iter().any(|group| group.is_classic && group.name == name)
 }
 
-/// Session timeout of a member, in ms.
-pub(crate) const SESSION_TIMEOUT_MS: i32 = 1_500;
-/// `heartbeat.interval.ms` of members.
-pub(crate) const HEARTBEAT_INTERVAL_MS: i32 = 200;
 /// Members of each group: one more than there are partitions.
 const MEMBERS: usize = DATA_PARTITIONS + 1;
 /// The process of the first member.

@@ -1,7 +1,6 @@
 //! A whole node of a broker, with its metadata and links. The seed decides in which order its threads run.
 
 use super::running::{CLUSTER, LAG_MAX_MS, Running, links};
-use crate::cluster::{HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS};
 use mainstem_config::{BrokerConfig, Properties, Sources};
 use mainstem_log::sim::SimStorage;
 use mainstem_node::answers::Answers;
@@ -33,6 +32,10 @@ pub(crate) const SESSION_MS: u64 = 1_500;
 /// Bytes of metadata after which a snapshot is due.
 const SNAPSHOT_BYTES: u64 = 3_000;
 
+/// Session timeout of a member of a group, in ms.
+pub(crate) const SESSION_TIMEOUT_MS: i32 = 1_500;
+/// `heartbeat.interval.ms` of members.
+pub(crate) const HEARTBEAT_INTERVAL_MS: i32 = 200;
 /// Settings of the coordinators: their topics, the time that an empty classic group waits for more members, and the interval of the
 /// check for transactions that have timed out.
 const COORDINATORS: &str = "offsets.topic.num.partitions=1\noffsets.topic.segment.bytes=30000\n\

@@ -1,8 +1,9 @@
 //! Membership in a classic group: members join, assign the partitions among themselves, release all of them in a rebalance, and are
 //! removed by the coordinator.
 
-use super::{Group, HEARTBEAT_INTERVAL_MS, Member, Position, Protocol, SESSION_TIMEOUT_MS, What};
+use super::{Group, Member, Position, Protocol, What};
 use crate::cluster::{DATA_PARTITIONS, TOPIC};
+use crate::node::{HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS};
 use mainstem_coordination::groups::{self, Reply};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::coordinator::{decode_with_version_or_newer, encode_with_version};
