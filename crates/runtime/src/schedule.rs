@@ -68,6 +68,8 @@ struct Thread {
     wait: u64,
     has_timed_out: bool,
     is_killed: bool,
+    /// It has no turn before this instant of its clock ([`Schedule::stall`]).
+    stalled_until: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +142,10 @@ impl Schedule {
 
     fn ready(&self) -> Vec<u64> {
         let state = self.0.state.lock();
-        let has_turns = |thread: &Thread| !state.ended.contains_key(&thread.group.number);
+        let has_turns = |thread: &Thread| {
+            let is_stalled = thread.stalled_until.is_some_and(|until| until > thread.group.clock.instant());
+            !is_stalled && !state.ended.contains_key(&thread.group.number)
+        };
         let ready =
             state.threads.iter().filter(|(_, thread)| thread.does == Does::Ready && has_turns(thread));
         ready.map(|(id, _)| *id).collect()
@@ -155,6 +160,23 @@ impl Schedule {
                 (thread.does, thread.has_timed_out) = (Does::Ready, true);
             }
         }
+    }
+
+    /// Gives a thread no turn for some time of its clock, as a machine does whose processors are busy. `pick` chooses among the names of
+    /// all threads.
+    pub fn stall(&self, time: Duration, pick: impl FnOnce(&[&str]) -> Option<usize>) {
+        let mut state = self.0.state.lock();
+        let (ids, names): (Vec<_>, Vec<_>) =
+            state.threads.iter().map(|(id, thread)| (*id, thread.name.as_str())).unzip();
+        let Some(id) = pick(&names).map(|picked| ids[picked]) else { return };
+        if let Some(thread) = state.threads.get_mut(&id) {
+            thread.stalled_until = Some(thread.group.clock.instant() + time);
+        }
+    }
+
+    /// Gives all threads turns again.
+    pub fn end_stalls(&self) {
+        self.0.state.lock().threads.values_mut().for_each(|thread| thread.stalled_until = None);
     }
 
     /// The names of the threads that there are, and those that can run.
@@ -185,6 +207,7 @@ impl Group {
             wait: 0,
             has_timed_out: false,
             is_killed: false,
+            stalled_until: None,
         };
         state.threads.insert(id, thread);
         drop(state);

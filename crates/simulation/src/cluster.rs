@@ -110,6 +110,9 @@ pub fn simulate_cluster(seed: u64, options: ClusterOptions) -> Verdict {
             cluster.inject();
             next_fault_ms = cluster.world.now_ms + 100 + cluster.world.random.below(2_500);
         }
+        if !options.faults.is_empty() {
+            cluster.world.stall_threads();
+        }
         cluster.turn();
     }
     cluster.heal();

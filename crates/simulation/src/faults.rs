@@ -8,6 +8,13 @@ use crate::world::{QUIET_DELAY_MS, QUIET_SYNC_MS, Stop, World};
 use mainstem_log::sim::Random;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
+
+/// Turns between two stalls of a thread, on average, and the longest stall, in ms.
+const STALL_TURNS: u64 = 200;
+const STALL_MAX_MS: u64 = 1_500;
+/// The thread that follows changes of leadership.
+const ROLES_THREAD: &str = "cluster-roles";
 
 /// A kind of fault. Each begins at a node. The next nodes are those after it, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -286,6 +293,25 @@ impl World {
         match kind.filter(may_happen) {
             Some(kind) => self.begin_fault(kind, node, until_ms),
             None => self.repair_and_move(node),
+        }
+    }
+
+    /// Has a thread of a whole node wait for the processor now and then, for up to [`STALL_MAX_MS`]: often one that follows changes of
+    /// leadership.
+    pub(crate) fn stall_threads(&mut self) {
+        let Some(schedule) = self.schedule.clone().filter(|_| self.random.below(STALL_TURNS) == 0) else { return };
+        let time = Duration::from_millis(1 + self.random.below(STALL_MAX_MS));
+        let (random, mut has_stalled) = (&mut self.random, false);
+        schedule.stall(time, |names| {
+            let of_roles = |name: &&str| *name == ROLES_THREAD;
+            let only_roles = random.chance(50) && names.iter().any(of_roles);
+            let fits: Vec<_> = (0..names.len()).filter(|at| !only_roles || of_roles(&names[*at])).collect();
+            let picked = (!fits.is_empty()).then(|| fits[random.below(fits.len() as u64) as usize]);
+            has_stalled = picked.is_some();
+            picked
+        });
+        if has_stalled {
+            self.count_fault("busy processor");
         }
     }
 

@@ -146,7 +146,7 @@ pub(crate) struct World {
     /// Records whose commit no node knows any more, in a world with one partition.
     pub(crate) forgotten: Forgotten,
     /// Schedule of the threads of whole nodes.
-    schedule: Option<Schedule>,
+    pub(crate) schedule: Option<Schedule>,
 }
 
 /// Runs one seed with one partition.
@@ -493,6 +493,7 @@ impl World {
     pub(crate) fn heal(&mut self) {
         self.end_failed();
         self.repair();
+        self.schedule.iter().for_each(Schedule::end_stalls);
         self.nodes.iter_mut().for_each(Node::come_back);
     }
 

@@ -57,6 +57,42 @@ fn one_seed_is_one_schedule() {
 }
 
 #[test]
+fn a_stalled_thread_has_no_turn_until_its_stall_ends() {
+    let schedule = Schedule::new();
+    let (manual, group) = group(&schedule);
+    let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    for (number, name) in ["one", "other"].into_iter().enumerate() {
+        let counts = counts.clone();
+        let run = move || {
+            loop {
+                counts[number].fetch_add(1, Ordering::Relaxed);
+                pass(Duration::from_millis(1));
+            }
+        };
+        group.spawn(name, run).expect("a thread can be made");
+    }
+    let counted = || [0, 1].map(|number| counts[number].load(Ordering::Relaxed));
+    let run_for = |times: usize| {
+        for _ in 0..times {
+            schedule.run(picks(1));
+            manual.advance(Duration::from_millis(1));
+        }
+    };
+    schedule.stall(Duration::from_millis(5), |names| names.iter().position(|name| *name == "other"));
+    run_for(5);
+    assert_eq!(counted(), [5, 0]);
+    run_for(1);
+    assert_eq!(counted(), [6, 1]);
+    schedule.stall(Duration::from_secs(60), |_| Some(1));
+    run_for(2);
+    assert_eq!(counted(), [8, 1]);
+    schedule.end_stalls();
+    run_for(1);
+    assert_eq!(counted(), [9, 2]);
+    group.kill();
+}
+
+#[test]
 fn a_thread_waits_in_the_time_of_its_clock() {
     let noted = order(3);
     let of_one: Vec<_> = noted.iter().filter(|(number, _)| *number == 1).map(|(_, at_ms)| *at_ms).collect();
