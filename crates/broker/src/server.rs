@@ -623,7 +623,8 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
         .iter()
         .filter_map(|(endpoint, socket)| Some((endpoint.listener.clone(), address(socket)?)));
     let topics = broker.store.topics.all();
-    let values = mainstem_store::settings::TopicSettings::resolve(&Default::default(), &broker.config(), 1);
+    let values =
+        mainstem_store::settings::TopicSettings::resolve(&Default::default(), &broker.config(), (1, false));
     let first = &broker.store.dirs.data()[0];
     Ready {
         listeners: listeners.collect(),

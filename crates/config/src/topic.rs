@@ -180,10 +180,6 @@ impl TopicConfigValues {
     /// Settings that are accepted for a topic with so many replicas but have no effect, each as a key or `key=value` with what happens in
     /// their place.
     pub fn without_effect(&self, replicas: usize) -> Vec<(&'static str, &'static str)> {
-        let compaction = match self.cleanup_delete {
-            true => ("cleanup.policy=compact,delete", "replicated topics are cleaned by retention alone"),
-            false => ("cleanup.policy=compact", "replicated topics grow without end"),
-        };
         let unclean = (
             "unclean.leader.election.enable=true",
             "a replicated partition waits for a replica that has what was acknowledged",
@@ -191,11 +187,7 @@ impl TopicConfigValues {
         let level = ("compression.lz4.level", "lz4 has one level here, Kafka's default");
         let has_level = self.compression_type == CompressionType::Lz4 && self.lz4_level != LZ4_LEVEL;
         let is_replicated = replicas > 1;
-        let settings = [
-            (self.cleanup_compact && is_replicated, compaction),
-            (has_level, level),
-            (self.unclean_leader_election_enable && is_replicated, unclean),
-        ];
+        let settings = [(has_level, level), (self.unclean_leader_election_enable && is_replicated, unclean)];
         settings.into_iter().filter(|(is_set, _)| *is_set).map(|(_, setting)| setting).collect()
     }
 
@@ -367,9 +359,9 @@ mod tests {
             settings.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
         };
         let both = [("cleanup.policy", "compact"), ("unclean.leader.election.enable", "true")];
-        assert_eq!(names(&both, 3), ["cleanup.policy=compact", "unclean.leader.election.enable=true"]);
-        assert_eq!(names(&[("cleanup.policy", "delete,compact")], 2), ["cleanup.policy=compact,delete"]);
-        assert!(names(&both, 1).is_empty() && names(&[], 3).is_empty());
+        let unclean = [("unclean.leader.election.enable", "true")];
+        assert_eq!(names(&unclean, 3), ["unclean.leader.election.enable=true"]);
+        assert!(names(&unclean, 1).is_empty() && names(&[], 3).is_empty());
         let level = [("compression.type", "lz4"), ("compression.lz4.level", "12")];
         assert_eq!(names(&level, 1), ["compression.lz4.level"]);
         assert!(names(&level[..1], 1).is_empty() && names(&level[1..], 1).is_empty());

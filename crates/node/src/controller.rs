@@ -540,7 +540,7 @@ impl Controller {
         let image = self.image();
         let own = image.configs(&ConfigResource::new(ResourceKind::Topic, topic.name.clone()));
         let replicas = topic.partitions.first().map_or(1, |partition| partition.replicas.len());
-        TopicSettings::resolve(own, &self.local.config(), replicas)
+        TopicSettings::resolve(own, &self.local.config(), (replicas, names::is_internal(&topic.name)))
     }
 
     /// Makes the change that the state machine decides on, and has it carried out here. What the reply says is durable, and

@@ -299,7 +299,9 @@ impl World {
     /// Has a thread of a whole node wait for the processor now and then, for up to [`STALL_MAX_MS`]: often one that follows changes of
     /// leadership.
     pub(crate) fn stall_threads(&mut self) {
-        let Some(schedule) = self.schedule.clone().filter(|_| self.random.below(STALL_TURNS) == 0) else { return };
+        let Some(schedule) = self.schedule.clone().filter(|_| self.random.below(STALL_TURNS) == 0) else {
+            return;
+        };
         let time = Duration::from_millis(1 + self.random.below(STALL_MAX_MS));
         let (random, mut has_stalled) = (&mut self.random, false);
         schedule.stall(time, |names| {

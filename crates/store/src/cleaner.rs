@@ -46,6 +46,8 @@ struct State {
     choice: Choice,
     last_run: Option<Instant>,
     last: Option<Last>,
+    /// Number of compactions that have ended well.
+    count: u64,
 }
 
 /// The compaction that has ended last.
@@ -180,7 +182,9 @@ fn clean(
                 ms = took.as_millis() as u64,
                 "compacted"
             );
-            store.cleaning.state.lock().last = Some(Last { cleaned, took });
+            let mut state = store.cleaning.state.lock();
+            state.last = Some(Last { cleaned, took });
+            state.count += 1;
             true
         }
         Err(error) => {
@@ -216,11 +220,8 @@ impl Cleaning {
 
     /// A log as a candidate for compaction; `None` if nothing of it may be compacted.
     fn candidate(&self, partition: Arc<Partition>, wall_ms: i64) -> Option<Candidate<Arc<Partition>>> {
-        if partition.is_replicated() {
-            // Its group counts batches, which all have to stay where they are until snapshots are built.
-            return None;
-        }
-        let view = LogAccess::with_log(&*partition, |log| log.compaction_view())??;
+        let bound = compaction_bound(&partition)?;
+        let view = LogAccess::with_log(&*partition, |log| log.compaction_view(bound))??;
         match view.assess(wall_ms) {
             Ok(dirty) => {
                 if dirty.reset {
@@ -286,6 +287,11 @@ impl Cleaning {
         while !state.stopping && !clock.wait_until(&self.stopped, state, deadline) {}
     }
 
+    /// Number of compactions that have ended well.
+    pub fn count(&self) -> u64 {
+        self.state.lock().count
+    }
+
     /// The cleaners in numbers. May read from disk, where logs are uncleanable.
     pub fn figures(&self, store: &Store) -> CleanerFigures {
         let (choice, last_run, last, uncleanable) = {
@@ -311,6 +317,11 @@ impl Cleaning {
     }
 }
 
+/// The offset from which on nothing may be compacted; `None`: nothing at all may be.
+fn compaction_bound(partition: &Partition) -> Option<i64> {
+    if partition.is_replicated() { partition.advance_floor() } else { Some(i64::MAX) }
+}
+
 impl State {
     fn is_taken(&self, partition: &Arc<Partition>) -> bool {
         iter::chain(&self.busy, &self.uncleanable).any(|other| is_of(other, partition))
@@ -326,7 +337,7 @@ fn uncleanable_in(dir: &Path, partitions: &[Arc<Partition>], wall_ms: i64) -> Un
         LogAccess::with_log(&***partition, |log| log.dir().path() == dir).unwrap_or(false)
     };
     let bytes = |partition: &Arc<Partition>| {
-        let view = LogAccess::with_log(&**partition, |log| log.compaction_view()).flatten()?;
+        let view = LogAccess::with_log(&**partition, |log| log.compaction_view(i64::MAX)).flatten()?;
         Some(view.assess(wall_ms).ok()?.cleanable_bytes)
     };
     let found: Vec<_> = partitions.iter().filter(within).collect();

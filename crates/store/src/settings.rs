@@ -7,6 +7,10 @@ use mainstem_config::{BrokerConfig, CompressionType, ThrottledReplicas, Timestam
 use mainstem_log::LogConfig;
 use mainstem_records::{Compression, TimestampType as RecordTimestampType};
 
+/// Segments of coordinators' topics are closed at this size, and after this time in ms. Each is compacted then, whatever the dirty ratio.
+const INTERNAL_SEGMENT_BYTES_MAX: u32 = 16 << 20;
+const INTERNAL_SEGMENT_MS_MAX: i64 = 15 * 60 * 1000;
+
 /// Settings that a partition runs with.
 pub struct TopicSettings {
     /// The settings of its log.
@@ -28,18 +32,33 @@ impl TopicSettings {
         TopicSettings { log, write_caching, min_insync_replicas, leader_throttled, follower_throttled }
     }
 
-    /// The topic's own values over the broker's.
-    pub fn resolve(own: &BTreeMap<String, String>, broker: &BrokerConfig, replicas: usize) -> Arc<Self> {
+    /// The topic's own values over the broker's. `is_internal`: coordinators keep their state in it.
+    pub fn resolve(
+        own: &BTreeMap<String, String>,
+        broker: &BrokerConfig,
+        (replicas, is_internal): (usize, bool),
+    ) -> Arc<Self> {
         let values = TopicConfigValues::resolve(own, &broker.values);
         let replicas = i32::try_from(replicas).unwrap_or(i32::MAX);
+        let mut log = log_config(&values, broker);
+        if is_internal && log.compact {
+            stay_small(&mut log);
+        }
         Arc::new(TopicSettings {
-            log: Arc::new(log_config(&values, broker)),
+            log: Arc::new(log),
             write_caching: values.write_caching,
             min_insync_replicas: values.min_insync_replicas.min(replicas),
             leader_throttled: values.leader_throttled,
             follower_throttled: values.follower_throttled,
         })
     }
+}
+
+/// Lets the log of a coordinator's topic have hardly more than its state: a coordinator reads all of it before it serves.
+fn stay_small(log: &mut LogConfig) {
+    log.segment_bytes = log.segment_bytes.min(INTERNAL_SEGMENT_BYTES_MAX);
+    log.segment_ms = log.segment_ms.min(INTERNAL_SEGMENT_MS_MAX);
+    log.min_cleanable_dirty_ratio = 0.0;
 }
 
 fn log_config(values: &TopicConfigValues, broker: &BrokerConfig) -> LogConfig {

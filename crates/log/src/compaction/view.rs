@@ -24,8 +24,9 @@ pub struct CompactionView {
 }
 
 impl Log {
-    /// Returns the state for the decision; `None`: the log is not compacted, or is stopped. Never blocks.
-    pub fn compaction_view(&self) -> Option<CompactionView> {
+    /// Returns the state for the decision; `None`: the log is not compacted, or is stopped. Nothing from `bound` on is compacted: the
+    /// group of a replica counts the batches there. Never blocks.
+    pub fn compaction_view(&self, bound: i64) -> Option<CompactionView> {
         if !self.config.compact || self.refusal().is_some() {
             return None;
         }
@@ -37,7 +38,7 @@ impl Log {
             active_base_offset: active.base_offset,
             log_start: self.log_start,
             log_end: self.log_end,
-            stable_end: self.compactable_end(),
+            stable_end: self.compactable_end().min(bound),
             checkpoint: self.dir.checkpoints().cleaner.get(&self.partition),
         })
     }
@@ -45,6 +46,14 @@ impl Log {
     /// The checkpoint of how far the log is compacted was of offsets that it does not have.
     pub fn reset_clean_end(&mut self, offset: i64) {
         self.dir.checkpoints().cleaner.set(&self.partition, offset.min(self.log_end));
+    }
+
+    /// Base offset of the segment that holds an offset, and is not the one that is written to, where all before that offset may be
+    /// compacted as soon as a group counts no batch there any more: it is stable and on disk.
+    pub fn compactable_base(&self, offset: i64) -> Option<i64> {
+        let offset = offset.min(self.compactable_end());
+        let count = self.segments.partition_point(|segment| segment.base_offset <= offset);
+        Some(self.segments.get(count.checked_sub(1)?)?.base_offset)
     }
 
     /// Nothing from here on may be compacted: what readers do not see yet, what belongs to an open transaction, and what

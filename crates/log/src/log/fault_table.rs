@@ -310,7 +310,7 @@ impl Numbers {
 
     fn compact(&mut self) -> Result<(), String> {
         self.compacted = true;
-        let view = self.log(|log| log.compaction_view()).expect("a compacted log");
+        let view = self.log(|log| log.compaction_view(i64::MAX)).expect("a compacted log");
         let dirty = view.assess(WALL_MS + 10_000).map_err(said)?;
         let (first_dirty, first_uncleanable) = (dirty.first_dirty, dirty.first_uncleanable);
         let task = Task { first_dirty, first_uncleanable, wall_ms: WALL_MS + 10_000, mono_ms: 2000 };

@@ -85,7 +85,7 @@ fn flush(log: &mut Log) {
 
 /// The task of compacting all that is dirty.
 pub(crate) fn task(log: &Log) -> Task {
-    let dirty = log.compaction_view().unwrap().assess(WALL_MS).unwrap();
+    let dirty = log.compaction_view(i64::MAX).unwrap().assess(WALL_MS).unwrap();
     let (first_dirty, first_uncleanable) = (dirty.first_dirty, dirty.first_uncleanable);
     Task { first_dirty, first_uncleanable, wall_ms: WALL_MS, mono_ms: 0 }
 }

@@ -76,6 +76,25 @@ impl Replica {
         (index.last(), index.term(index.last()).unwrap_or(0), self.group.committed())
     }
 
+    /// The offset up to which every voter has the log, as far as this leader knows; `None`: it does not know that of all of them, or
+    /// does not lead.
+    pub fn offset_everywhere(&self) -> Option<i64> {
+        if !self.group.is_leader() {
+            return None;
+        }
+        let index = self.group.index();
+        let mut everywhere = self.persisted_end();
+        for (_, progress) in self.group.other_voters() {
+            everywhere = everywhere.min(index.offset_before(progress.matched)?);
+        }
+        Some(everywhere)
+    }
+
+    /// The offset before which no entry is here: an entry's index is not counted from what precedes it.
+    pub fn start_offset(&self) -> i64 {
+        self.group.index().start().offset
+    }
+
     /// An offset that every other voter of a leader has reached which the log still serves; what is behind that gets a
     /// snapshot anyway.
     pub fn slowest_offset(&self) -> Option<i64> {

@@ -48,6 +48,25 @@ impl Replica {
         Ok(())
     }
 
+    /// Has the group begin at or before `floor`, an offset that every voter has reached: what precedes its start may be compacted once
+    /// the journal is synced. It must not begin behind what is applied, or behind what a power cut leaves.
+    ///
+    /// # Errors
+    /// As [`Self::follow_log_start`].
+    pub fn follow_floor(&mut self, floor: i64) -> Result<(), ReplicaError> {
+        self.check_running()?;
+        if self.space.is_awaited() {
+            return Ok(());
+        }
+        let index = self.group.index();
+        let Some(applied) = index.offset_before(self.group.applied()) else { return Ok(()) };
+        let end = floor.min(applied).min(self.log.ends().durable_end);
+        if let Some(start) = self.group.index_mut().follow_log_start(end) {
+            self.journal.append(Frame::Start(start))?;
+        }
+        Ok(())
+    }
+
     /// Notes in the journal what the next start begins with. The log is closed after it, the journal synced.
     pub fn prepare_close(&mut self) -> Result<(), ReplicaError> {
         self.drive_into()?;

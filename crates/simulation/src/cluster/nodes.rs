@@ -19,6 +19,8 @@ struct NodeRequests {
     /// Number of the node's start at which it was in service; `None`: it is not.
     start: Option<u64>,
     waiting: Waiting,
+    /// Number of compactions since the node's start.
+    compactions: u64,
 }
 
 /// A marker that a defect writes again.
@@ -86,7 +88,15 @@ impl Cluster {
         }
         if self.world.is_turn_of(node, CHECK_TURNS) {
             Waiting::check(&self.world.nodes[node]);
+            self.count_compactions(node);
         }
+    }
+
+    fn count_compactions(&mut self, node: usize) {
+        let Some((of_broker, _)) = self.world.nodes[node].in_service() else { return };
+        let (count, own) = (of_broker.local.store.cleaning.count(), &mut self.nodes.nodes[node]);
+        self.done.add_many("log compacted", count.saturating_sub(own.compactions) as usize);
+        own.compactions = count;
     }
 
     /// Ends the connections to a node that does not serve any more, or was started again.

@@ -76,6 +76,7 @@ fn what_a_cluster_promises_holds_whatever_fails() {
         "node fenced",
         "node takes part again",
         "snapshot loaded",
+        "log compacted",
     ];
     assert!(seeds.count() == 1 || happens.iter().all(|name| done.contains_key(name)));
 }

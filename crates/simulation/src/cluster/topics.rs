@@ -7,6 +7,9 @@ use mainstem_wire::Uuid;
 use mainstem_wire::messages::create_topics_request::{
     CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
+use mainstem_wire::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
+};
 use std::sync::Arc;
 
 /// Time in which the topics are created and served, at most, in ms. There is no fault yet.
@@ -15,6 +18,11 @@ const CREATED_MAX_MS: u64 = 10_000;
 const RETRY_MS: u64 = 500;
 /// Size of segments of data, small so that there are many.
 const SEGMENT_BYTES: &str = "3000";
+
+/// The same of the coordinators' topics, whose batches are larger.
+const INTERNAL_SEGMENT_BYTES: &str = "8000";
+/// The type of a resource that is a topic.
+const TOPIC_RESOURCE: i8 = 2;
 
 /// Creates the topics, and runs until all nodes serve all partitions. Returns the id of the topic of data.
 ///
@@ -66,5 +74,23 @@ fn create_at(node: &BrokerNode, replicas: usize, log_append_time: bool) {
     let created = node.controller.create_topics(&request, &mut |_| true);
     let internal = [OFFSETS_TOPIC, TRANSACTIONS_TOPIC];
     let of_coordinators = node.controller.create_missing_topics(&internal, &mut |_| true);
-    tracing::debug!(?created, ?of_coordinators, "topics");
+    let resources = internal.map(with_small_segments).into();
+    let altered =
+        node.controller.alter_configs(&IncrementalAlterConfigsRequest { resources, ..Default::default() });
+    tracing::debug!(?created, ?of_coordinators, ?altered, "topics");
+}
+
+/// The change that makes segments of a coordinator's topic small.
+fn with_small_segments(topic: &'static str) -> AlterConfigsResource<'static> {
+    let config = AlterableConfig {
+        name: "internal.segment.bytes".into(),
+        value: Some(INTERNAL_SEGMENT_BYTES.into()),
+        ..Default::default()
+    };
+    AlterConfigsResource {
+        resource_type: TOPIC_RESOURCE,
+        resource_name: topic.into(),
+        configs: vec![config],
+        ..Default::default()
+    }
 }

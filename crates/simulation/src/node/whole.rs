@@ -10,6 +10,7 @@ use mainstem_replication::ReplicaId;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::schedule::{Group, Handle, Schedule};
 use mainstem_runtime::sync;
+use mainstem_store::cleaner::Cleaners;
 use mainstem_store::log_dirs::{LogDirs, LogDirsOptions};
 use mainstem_store::machine::Machine;
 use mainstem_store::partition::Partition;
@@ -38,8 +39,8 @@ pub(crate) const SESSION_TIMEOUT_MS: i32 = 1_500;
 pub(crate) const HEARTBEAT_INTERVAL_MS: i32 = 200;
 /// Settings of the coordinators: their topics, the time that an empty classic group waits for more members, and the interval of the
 /// check for transactions that have timed out.
-const COORDINATORS: &str = "offsets.topic.num.partitions=1\noffsets.topic.segment.bytes=30000\n\
-    transaction.state.log.num.partitions=1\ntransaction.state.log.segment.bytes=30000\n\
+const COORDINATORS: &str = "offsets.topic.num.partitions=1\n\
+    transaction.state.log.num.partitions=1\nlog.cleaner.backoff.ms=250\n\
     group.initial.rebalance.delay.ms=100\ngroup.consumer.assignment.interval.ms=0\n\
     transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n";
 
@@ -197,12 +198,14 @@ fn start(node: &Node, has_started: &AtomicBool) -> Result<(), String> {
             dir.fail(&error);
         }
     }
+    let cleaners = Cleaners::start(store).expect("a thread");
     has_started.store(true, Ordering::Release);
     let mut upkeep = Upkeep::new(store);
     while !local.stopping.is_stopping() {
         sync::sleep(UPKEEP_EVERY);
         upkeep.run(store, node.controller.log());
     }
+    cleaners.stop(store);
     Ok(())
 }
 

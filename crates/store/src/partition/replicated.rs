@@ -25,6 +25,7 @@ use super::{Durable, Locked, NoLog, Partition, Refused, State};
 use crate::settings::TopicSettings;
 use mainstem_links::{GroupHandle, Links, Wakes};
 
+mod compaction;
 mod group;
 mod leadership;
 mod waits;
@@ -35,6 +36,9 @@ use waits::{CommitWait, Confirmations};
 
 /// Internal entries that say where the log starts: this, and the offset.
 const ENTRY_LOG_START: u8 = 1;
+/// Internal entries that say which offset all replicas have reached, with all records before it readable: this, and the offset.
+/// Earlier releases take no note of them.
+const ENTRY_FLOOR: u8 = 2;
 
 /// Replication state of a partition, for metrics.
 #[derive(Debug, Clone, Copy, Default)]
@@ -93,6 +97,10 @@ pub(super) struct Member {
     succession: Option<(i32, u64)>,
     /// Waits for the log start to reach an offset.
     log_start_waits: Vec<(i64, Durable)>,
+    /// Offset that all replicas have reached, as the group has agreed since this replica was opened.
+    floor: i64,
+    /// Floor that this replica has proposed as leader, and the epoch in which it did.
+    proposed_floor: Option<(LeaderEpoch, i64)>,
     confirmations: Confirmations,
     /// Waits until the leader after this replica is known.
     hand_over_waits: Vec<oneshot::Sender<()>>,
@@ -184,6 +192,8 @@ impl Member {
             behind: Vec::new(),
             succession: None,
             log_start_waits: Vec::new(),
+            floor: 0,
+            proposed_floor: None,
             confirmations: Confirmations::default(),
             hand_over_waits: Vec::new(),
             is_closing: false,
@@ -540,10 +550,12 @@ impl Partition {
             deferred.ended.extend(asked.map(|wait| (wait, Ok(()))));
         }
         for entry in applied {
-            if let [ENTRY_LOG_START, offset @ ..] = &entry.data[..]
-                && let Ok(offset) = offset.try_into().map(i64::from_be_bytes)
-            {
-                member.raise_log_start(offset, &mut deferred);
+            let Some((kind, offset)) = entry.data.split_first() else { continue };
+            let Ok(offset) = offset.try_into().map(i64::from_be_bytes) else { continue };
+            match *kind {
+                ENTRY_LOG_START => member.raise_log_start(offset, &mut deferred),
+                ENTRY_FLOOR => member.floor = offset.max(member.floor),
+                _ => {}
             }
         }
         if restored.is_some() {
@@ -589,7 +601,7 @@ impl Partition {
                 %topic,
                 partition,
                 node,
-                "the replica of node {node} needs records that retention has removed here; copying a whole partition is not \
+                "the replica of node {node} needs records that retention or compaction has removed here; copying a whole partition is not \
                  built yet: the group continues without it. Raise retention, or delete and create the topic"
             );
         }

@@ -128,7 +128,7 @@ pub(super) fn cleaner(keys_max: usize) -> Cleaner {
 }
 
 pub(super) fn assess(log: &Log, wall_ms: i64) -> Dirty {
-    log.compaction_view().expect("a compacted log").assess(wall_ms).expect("readable segments")
+    log.compaction_view(i64::MAX).expect("a compacted log").assess(wall_ms).expect("readable segments")
 }
 
 /// Compacts what may be, with a map for so many keys.
@@ -138,7 +138,7 @@ pub(super) fn compact<A: LogAccess>(
     wall_ms: i64,
     mono_ms: u64,
 ) -> Result<Cleaned, CleanError> {
-    let view = access.with_log(|log| log.compaction_view()).flatten().ok_or(CleanError::Changed)?;
+    let view = access.with_log(|log| log.compaction_view(i64::MAX)).flatten().ok_or(CleanError::Changed)?;
     let dirty = view.assess(wall_ms)?;
     let (first_dirty, first_uncleanable) = (dirty.first_dirty, dirty.first_uncleanable);
     let task = Task { first_dirty, first_uncleanable, wall_ms, mono_ms };

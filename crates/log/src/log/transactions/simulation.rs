@@ -337,7 +337,8 @@ impl Simulation {
     }
 
     fn clean(&self, shared: &Shared) -> Result<(), CleanError> {
-        let view = shared.with_log(|log| log.compaction_view()).flatten().ok_or(CleanError::Changed)?;
+        let view =
+            shared.with_log(|log| log.compaction_view(i64::MAX)).flatten().ok_or(CleanError::Changed)?;
         let dirty = view.assess(self.wall_ms)?;
         let task = Task {
             first_dirty: dirty.first_dirty,
