@@ -299,7 +299,7 @@ impl Node {
         let Some(running) = self.running.take() else { return };
         if let Some(whole) = &running.whole {
             // After a stop in order, the threads that are left only wait for others.
-            whole.group.kill();
+            whole.kill();
         }
         self.end_failing_syncs();
         if stop == Stop::Clean && running.whole.is_none() {

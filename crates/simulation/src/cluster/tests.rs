@@ -19,7 +19,7 @@ use mainstem_wire::messages::add_partitions_to_txn_request::{
 use mainstem_wire::messages::end_txn_request::EndTxnRequest;
 use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Longest time from the end of the faults until all clients are served again, in ms of virtual time.
 const RESUMED_MAX_MS: u64 = 20_000;
@@ -213,6 +213,23 @@ fn a_node_that_was_away_resumes_behind_a_snapshot_of_the_metadata() {
         let verdict = cluster.finish(seed, resumed_after_ms);
         assert_good(&verdict);
         assert!(verdict.done.contains_key("snapshot loaded"), "seed {seed}: {:?}", verdict.done);
+    }
+}
+
+/// What a node holds is free when it is down. Otherwise runs of many seeds would fill the memory.
+#[test]
+fn nothing_of_a_node_is_left_when_it_is_down() {
+    for (seed, stop) in (0..6).flat_map(|seed| [(seed, Stop::Kill), (seed, Stop::Clean)]) {
+        let options = ClusterOptions { faults: FaultKinds::NONE, ..ClusterOptions::default() };
+        let mut cluster = Cluster::new(seed, options);
+        run(&mut cluster, 2_000 + 37 * seed);
+        let node = cluster.world.leader(TRANSACTIONS).expect("a leader");
+        let (of_broker, _) = cluster.world.nodes[node].in_service().expect("it serves");
+        let (of_broker, store) = (Arc::downgrade(of_broker), Arc::downgrade(&of_broker.local.store));
+        cluster.world.take_down(node, stop, u64::MAX);
+        run(&mut cluster, 4_000);
+        assert!(cluster.world.nodes[node].started().is_none(), "seed {seed}, {stop:?}: it is not down");
+        assert_eq!((of_broker.strong_count(), store.strong_count()), (0, 0), "seed {seed}, {stop:?}");
     }
 }
 

@@ -223,8 +223,7 @@ impl Opening<'_> {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(whole) = self.whole.as_ref().filter(|_| !std::thread::panicking()) {
-            whole.group.kill();
-            whole.node.cluster.iter().for_each(|cluster| cluster.forget_waiting());
+            whole.kill();
         }
         self.dir.flusher().forget_waiting();
         self.links.forget_waiting();
