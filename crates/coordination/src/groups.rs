@@ -65,6 +65,7 @@
 mod api;
 mod appends;
 mod classic;
+mod committed_offset;
 mod config;
 mod consumer;
 mod coordinator;
@@ -77,12 +78,14 @@ mod heartbeat;
 mod io;
 mod join;
 mod leave;
+mod log;
 mod member;
 mod members;
 mod memory;
 mod offset_commit;
 pub mod offset_fetch;
 mod offsets;
+mod open_offsets;
 mod open_transactions;
 mod outcome;
 mod partition;
@@ -90,25 +93,29 @@ mod rebalance;
 mod records;
 mod removal;
 mod replay;
+mod request_context;
 mod served;
 mod shared_map;
 mod subscription;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod token;
+mod transaction_offsets;
 pub mod txn_offset_commit;
 
 pub(crate) use api::append_error;
-pub use api::{
-    CoordinatorRecord, Effect, LogEntry, Producer, Reply, Request, RequestContext, Ticket, Token,
-    TransactionEnd, VisibleTopics,
-};
+pub use api::{Effect, Reply, Request};
 pub use config::GroupConfig;
 pub use consumer::describe::ConsumerDescription;
 pub use consumer::patterns::{DuePatterns, MatchedPatterns};
 pub(crate) use consumer::regex::compile as compile_pattern;
 pub use coordinator::{GroupCoordinator, Stats};
 pub use describe::{ClassicDescription, LISTED_AT_ONCE, ListFilter, ListPart, ListPosition};
+pub use log::{CoordinatorRecord, LogEntry};
 pub use mainstem_config::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
+pub use mainstem_records::{Producer, TransactionEnd};
 pub use partition::partition_for;
 pub use replay::Replayed;
+pub use request_context::{RequestContext, VisibleTopics};
+pub use token::{Ticket, Token};

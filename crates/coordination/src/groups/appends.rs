@@ -7,23 +7,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use mainstem_records::ProducerId;
+use mainstem_records::{ProducerId, TransactionEnd};
 use mainstem_wire::ErrorCode;
 
-use super::api::{Token, TransactionEnd};
+use super::committed_offset::{PendingOffset, TopicPartition};
 use super::consumer::write::Write;
 use super::deadlines::Timer;
 use super::member::{MemberId, Protocol};
 use super::offset_fetch::Fetch;
-use super::offsets::{CommittedOffset, TopicPartition};
 use super::rebalance::Held;
-
-/// An offset on its way into the log.
-#[derive(Debug, PartialEq)]
-pub(crate) struct PendingOffset {
-    pub(crate) at: TopicPartition,
-    pub(crate) offset: CommittedOffset,
-}
+use super::token::Token;
 
 /// A static member that got a new id while the group is stable, with the state to undo that.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ mod fence;
 pub(crate) mod fuzz;
 pub(crate) mod group;
 pub(crate) mod heartbeat;
-mod member;
+pub(crate) mod member;
 mod migration;
 pub(crate) mod partitions;
 pub(crate) mod patterns;
@@ -38,5 +38,4 @@ pub(crate) mod topics;
 mod turn;
 pub(crate) mod write;
 
-pub(crate) use member::Timers;
 pub(crate) use turn::settle;

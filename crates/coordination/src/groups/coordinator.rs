@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use mainstem_records::TransactionEnd;
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
@@ -19,9 +20,7 @@ use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 use mainstem_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequest;
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::api::{
-    Effect, LogEntry, Reply, Request, RequestContext, Ticket, Token, TransactionEnd, append_error,
-};
+use super::api::{Effect, Reply, Request, append_error};
 use super::appends::Completion;
 use super::config::GroupConfig;
 use super::consumer::heartbeat::{Beat, JOIN, Refusal};
@@ -34,11 +33,14 @@ use super::describe::{ListFilter, ListPart, ListPosition};
 use super::group::{Group, Protocol};
 use super::io::{Io, Usage, may_wait};
 use super::join::Join;
+use super::log::LogEntry;
 use super::offset_fetch::{Fetch, Fetched};
 use super::offsets::TopicNames;
 use super::partition::partition_for;
 use super::replay::Replayed;
+use super::request_context::RequestContext;
 use super::served::{Partition, PartitionContext};
+use super::token::{Ticket, Token};
 use super::{
     describe, heartbeat, join, leave, offset_commit, offset_fetch, removal, replay, sync, txn_offset_commit,
 };

@@ -3,23 +3,26 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use mainstem_records::Producer;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 
-use super::api::{CoordinatorRecord, Effect, Producer, Reply, Ticket, Token};
+use super::api::{Effect, Reply};
 use super::appends::{Appends, Completion};
 use super::classic::ClassicGroup;
 use super::config::GroupConfig;
-use super::consumer::Timers;
 use super::consumer::group::ConsumerGroup;
+use super::consumer::member::Timers;
 use super::consumer::topics::ClusterTopics;
 use super::deadlines::{Deadlines, Key, Timer};
 use super::group::{Group, Protocol};
+use super::log::CoordinatorRecord;
 use super::member::{JoinWaiter, Member};
 use super::offset_fetch::Fetch;
 use super::offsets::TopicNames;
 use super::open_transactions::OpenTransactions;
 use super::outcome::Overdue;
+use super::token::{Ticket, Token};
 use super::{join, memory, sync};
 use crate::time::Now;
 

@@ -6,7 +6,7 @@ use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::join_group_request::JoinGroupRequest;
 use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 
-use super::api::{Reply, RequestContext, Token};
+use super::api::Reply;
 use super::appends::{Completion, Replacement};
 use super::classic::{ClassicGroup, JoinPhase, State};
 use super::config::GroupConfig;
@@ -15,6 +15,8 @@ use super::member::{self, JoinWaiter, Member, MemberId, Protocol};
 use super::rebalance::{
     complete_if_all_joined, joined, prepare, prepare_or_complete, remove_member, remove_pending,
 };
+use super::request_context::RequestContext;
+use super::token::Token;
 use super::{memory, records};
 
 /// KIP-394: from this version on a new dynamic member is given its id first and must rejoin with it.

@@ -6,10 +6,11 @@ use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::leave_group_request::{LeaveGroupRequest, MemberIdentity};
 use mainstem_wire::messages::leave_group_response::{LeaveGroupResponse, MemberResponse};
 
-use super::api::{Reply, Token};
+use super::api::Reply;
 use super::classic::{ClassicGroup, State};
 use super::io::Io;
 use super::rebalance::{self, remove_member, remove_pending};
+use super::token::Token;
 
 /// Before this version a request names one member, and the response has one error.
 const SEVERAL_MEMBERS_SINCE: i16 = 3;

@@ -5,10 +5,10 @@
 //! counted. The charge depends on nothing but the item itself, so the same amount is added and subtracted.
 
 use super::api::Reply;
-use super::appends::{Completion, PendingOffset};
+use super::appends::Completion;
+use super::committed_offset::{CommittedOffset, PendingOffset};
 use super::member::{Member, Protocol};
 use super::offset_fetch::Fetch;
-use super::offsets::CommittedOffset;
 use super::rebalance::Held;
 
 /// A group beside its name and its members.

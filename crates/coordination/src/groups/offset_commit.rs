@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mainstem_records::Producer;
 use mainstem_wire::messages::offset_commit_request::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -10,15 +11,16 @@ use mainstem_wire::messages::offset_commit_response::{
 };
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::api::{Producer, Reply, Token};
-use super::appends::{Completion, PendingOffset};
+use super::api::Reply;
+use super::appends::Completion;
 use super::classic::{ClassicGroup, State};
+use super::committed_offset::{CommittedOffset, PendingOffset, TopicPartition};
 use super::consumer::commit::committer;
 use super::consumer::group::ConsumerGroup;
 use super::group::{Group, Groups, Protocol};
 use super::heartbeat::keep_alive;
 use super::io::Io;
-use super::offsets::{CommittedOffset, TopicPartition};
+use super::token::Token;
 use super::{memory, outcome, records};
 
 /// From this version on the error for an unknown group is GROUP_ID_NOT_FOUND; before, clients only know ILLEGAL_GENERATION.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::offset_delete_response::OffsetDeleteResponse;
 
-use super::api::{Reply, Token};
+use super::api::Reply;
 use super::appends::{Completion, Replacement};
 use super::classic::{ClassicGroup, State};
 use super::consumer::heartbeat::{self, Refusal};
@@ -14,7 +14,8 @@ use super::io::Io;
 use super::offset_commit::{committed_offsets, not_committed, release};
 use super::offset_fetch::Fetched;
 use super::rebalance::{self, Held};
-use super::{join, leave, offset_fetch, open_transactions, removal, sync, txn_offset_commit};
+use super::token::Token;
+use super::{join, leave, offset_fetch, removal, sync, transaction_offsets, txn_offset_commit};
 
 impl Completion {
     /// Lets the outcome take effect.
@@ -24,7 +25,7 @@ impl Completion {
                 match (outcome, producer_id) {
                     (Ok(()), None) => committed_offsets(groups, io, &group, offsets),
                     (Ok(()), Some(producer_id)) => {
-                        open_transactions::add(groups, io, &group, producer_id, offsets);
+                        transaction_offsets::add(groups, io, &group, producer_id, offsets);
                     }
                     (Err(_), _) => release(io, offsets),
                 }
@@ -32,7 +33,7 @@ impl Completion {
             }
             Completion::Ended(how) => {
                 if outcome.is_ok() {
-                    open_transactions::end(groups, io, how);
+                    transaction_offsets::end(groups, io, how);
                 }
             }
             Completion::Created { group, .. } => {

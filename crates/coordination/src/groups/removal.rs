@@ -12,14 +12,16 @@ use mainstem_wire::messages::offset_delete_response::{
     OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
 };
 
-use super::api::{CoordinatorRecord, Reply, Token};
+use super::api::Reply;
 use super::appends::Completion;
 use super::classic::{ClassicGroup, State};
+use super::committed_offset::{CommittedOffset, TopicPartition};
 use super::group::{Group, Groups, Occupancy, Protocol};
 use super::io::Io;
-use super::offsets::{CommittedOffset, TopicPartition};
+use super::log::CoordinatorRecord;
 use super::rebalance::{self, Held};
-use super::{memory, open_transactions, records};
+use super::token::Token;
+use super::{memory, records, transaction_offsets};
 
 /// The offsets and tombstones to write for one group.
 struct Removal {
@@ -266,7 +268,7 @@ pub(crate) fn remove_offset(groups: &mut Groups, io: &mut Io<'_>, id: &str, topi
         io.usage.offsets -= 1;
         io.usage.bytes -= memory::offset(&removed);
     }
-    open_transactions::forget(group, io, topic, partition);
+    transaction_offsets::forget(group, io, topic, partition);
     drop_if_nothing(groups, io, id);
 }
 

@@ -3,20 +3,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use mainstem_records::Producer;
 use mainstem_wire::messages::group_metadata_value::{GroupMetadataValue, MemberMetadata};
 
-use super::api::{LogEntry, Producer};
-use super::appends::PendingOffset;
 use super::classic::{ClassicGroup, State};
+use super::committed_offset::{PendingOffset, TopicPartition};
 use super::consumer::change::Change;
 use super::consumer::group::ConsumerGroup;
 use super::consumer::{settle, timers};
 use super::group::{Group, Groups, Protocol};
 use super::io::Io;
+use super::log::LogEntry;
 use super::member::{Member, Protocol as Offered};
-use super::offsets::TopicPartition;
 use super::records::{self, Record};
-use super::{offset_commit, open_transactions, rebalance, removal};
+use super::{offset_commit, rebalance, removal, transaction_offsets};
 
 /// The result of a replay, in numbers of records.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) fn replay(groups: &mut Groups, io: &mut Io<'_>, entry: LogEntry<'_>, 
     let (key, value, producer) = match entry {
         LogEntry::Record { key, value, producer } => (key, value, producer),
         LogEntry::End(end) => {
-            open_transactions::end(groups, io, end);
+            transaction_offsets::end(groups, io, end);
             replayed.applied += 1;
             return;
         }
@@ -73,7 +73,7 @@ fn replay_offset(
     match producer {
         Some(producer) => {
             let group = offset_commit::group_of(groups, io, &group);
-            open_transactions::add_one(group, io, producer.id, offset);
+            transaction_offsets::add_one(group, io, producer.id, offset);
         }
         None => offset_commit::insert(groups, io, &group, offset.at, offset.offset),
     }

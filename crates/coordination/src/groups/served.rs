@@ -8,8 +8,8 @@ use super::consumer::timers;
 use super::deadlines::{Fired, Key, Timer};
 use super::group::{Groups, Protocol};
 use super::io::Io;
-use super::open_transactions::{self, OpenTransactions};
-use super::{rebalance, removal};
+use super::open_transactions::OpenTransactions;
+use super::{rebalance, removal, transaction_offsets};
 
 /// One partition of `__consumer_offsets` that this node serves.
 #[derive(Debug, Default)]
@@ -100,7 +100,7 @@ impl PartitionContext<'_> {
             self.io.usage.bytes -= group.offsets.bytes() + group.open_offsets.bytes();
             group.offsets.clear(self.io.topics);
         }
-        open_transactions::clear(&mut self.io);
+        transaction_offsets::clear(&mut self.io);
         let partition = self.io.partition;
         self.io.deadlines.cancel(&mut self.service.expiry, || Key::Expiry { partition });
         self.io.unwatch_appends();

@@ -7,13 +7,14 @@ use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 
-use super::api::{Reply, Token};
+use super::api::Reply;
 use super::appends::Completion;
 use super::classic::{ClassicGroup, State};
 use super::io::Io;
 use super::member::MemberId;
 use super::rebalance::{assigned, fail_assignment, prepare_or_complete, propagate};
 use super::records;
+use super::token::Token;
 
 /// Serves a SyncGroup to its group.
 pub(crate) fn sync(group: &mut ClassicGroup, io: &mut Io<'_>, token: Token, request: &SyncGroupRequest<'_>) {

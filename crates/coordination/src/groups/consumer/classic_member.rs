@@ -9,11 +9,12 @@ use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 
-use super::super::api::{Reply, Token};
+use super::super::api::Reply;
 use super::super::group::{Group, Protocol};
 use super::super::io::Io;
 use super::super::join::{Join, MEMBER_ID_REQUIRED_SINCE, refused as refused_join};
 use super::super::member::{JoinWaiter, MemberId};
+use super::super::token::Token;
 use super::super::{leave, memory, rebalance};
 use super::group::ConsumerGroup;
 use super::heartbeat::{Before, dynamic_member, reconcile, refuse_if_full, static_member};

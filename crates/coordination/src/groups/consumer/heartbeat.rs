@@ -8,10 +8,11 @@ use mainstem_wire::messages::consumer_group_heartbeat_response::{
 };
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::super::api::{Reply, RequestContext};
+use super::super::api::Reply;
 use super::super::config::GroupConfig;
 use super::super::member::MemberId;
 use super::super::records;
+use super::super::request_context::RequestContext;
 use super::change::Change;
 use super::member::{Current, Member, MemberState, Profile, topic_names};
 use super::partitions::{Assignment, Owned};

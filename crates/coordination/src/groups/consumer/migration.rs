@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
 
-use super::super::api::{CoordinatorRecord, Reply};
+use super::super::api::Reply;
 use super::super::classic::{ClassicGroup, State};
 use super::super::group::{Group, Protocol};
 use super::super::io::Io;
+use super::super::log::CoordinatorRecord;
 use super::super::member::{Member as ClassicMemberOf, MemberId};
 use super::super::{join, rebalance, records};
 use super::change::{Change, GroupEpoch, TargetEpoch};

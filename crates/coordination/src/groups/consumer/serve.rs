@@ -5,10 +5,11 @@ use std::sync::Arc;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
 
-use super::super::api::{Reply, Token};
+use super::super::api::Reply;
 use super::super::group::{Group, Groups, Protocol};
 use super::super::io::Io;
 use super::super::member::MemberId;
+use super::super::token::Token;
 use super::super::{memory, removal};
 use super::group::ConsumerGroup;
 use super::heartbeat::{Beat, JOIN, beat, refused};

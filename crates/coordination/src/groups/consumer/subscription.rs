@@ -11,8 +11,8 @@ use super::patterns::{DuePatterns, MatchedPatterns};
 use super::regex;
 use super::topics::ClusterTopics;
 use super::turn::{Refusal, Turn};
-use crate::groups::api::VisibleTopics;
 use crate::groups::config::GroupConfig;
+use crate::groups::request_context::VisibleTopics;
 use crate::time::Now;
 
 /// Patterns are matched against all topics at most this often, however many topics come.

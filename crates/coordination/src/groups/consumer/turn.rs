@@ -3,9 +3,11 @@
 //! The group changes before its records are durable: a change takes effect at once, and its record is in the append that ends the turn. The
 //! request is answered when that is durable. A failed append undoes its changes.
 
-use super::super::api::{CoordinatorRecord, Reply, Token};
+use super::super::api::Reply;
 use super::super::config::GroupConfig;
 use super::super::io::Io;
+use super::super::log::CoordinatorRecord;
+use super::super::token::Token;
 use super::change::Change;
 use super::group::ConsumerGroup;
 use super::topics::ClusterTopics;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
 
-use super::super::api::CoordinatorRecord;
 use super::super::appends::Completion;
 use super::super::classic::ClassicGroup;
 use super::super::group::{Group, Groups, Protocol};
 use super::super::io::Io;
+use super::super::log::CoordinatorRecord;
 use super::super::outcome::with_error;
 use super::super::{rebalance, removal};
 use super::change::Change;

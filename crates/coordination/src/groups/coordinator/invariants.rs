@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::super::api::Token;
 use super::super::appends::Completion;
 use super::super::deadlines::{Key, Timer};
 use super::super::group::{Group, Protocol};
@@ -10,6 +9,7 @@ use super::super::io::Usage;
 use super::super::memory;
 use super::super::offsets::TopicNames;
 use super::super::served::Partition;
+use super::super::token::Token;
 use super::GroupCoordinator;
 
 impl GroupCoordinator {
