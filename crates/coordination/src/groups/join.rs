@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::join_group_request::JoinGroupRequest;
-use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 
-use super::api::Reply;
-use super::appends::{Completion, Replacement};
 use super::classic::{ClassicGroup, JoinPhase, State};
+use super::completion::{Completion, Replacement};
 use super::config::GroupConfig;
 use super::io::Io;
 use super::member::{self, JoinWaiter, Member, MemberId, Protocol};
@@ -57,12 +55,6 @@ impl<'a> Join<'a> {
     pub(crate) fn instance_id(&self) -> Option<&str> {
         self.request.group_instance_id.as_deref()
     }
-}
-
-/// The answer with an error. The driver encodes the missing protocol as the version requires (KIP-559).
-pub(crate) fn refused(member_id: &str, error: ErrorCode) -> Reply {
-    let member_id = member_id.to_string().into();
-    Reply::JoinGroup(JoinGroupResponse { member_id, error_code: error.0, ..Default::default() })
 }
 
 /// Checks a request as far as that is possible without its group.

@@ -10,6 +10,7 @@ use super::api::Reply;
 use super::classic::{ClassicGroup, State};
 use super::io::Io;
 use super::rebalance::{self, remove_member, remove_pending};
+use super::refused;
 use super::token::Token;
 
 /// Before this version a request names one member, and the response has one error.
@@ -24,7 +25,7 @@ pub(crate) fn leave(
     request: &LeaveGroupRequest<'_>,
 ) {
     if group.state == State::Dead {
-        return io.reply(token, refused(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+        return io.reply(token, refused::leave(ErrorCode::COORDINATOR_NOT_AVAILABLE));
     }
     let members: Vec<MemberResponse<'static>> = identities(request, api_version)
         .iter()
@@ -43,11 +44,6 @@ pub(crate) fn leave(
 pub(crate) fn unknown_group(api_version: i16, request: &LeaveGroupRequest<'_>) -> Reply {
     let unknown = |member: &MemberIdentity<'_>| answer(member, Err(ErrorCode::UNKNOWN_MEMBER_ID));
     left(api_version, identities(request, api_version).iter().map(unknown).collect())
-}
-
-/// The answer with an error for the whole request.
-pub(crate) fn refused(error: ErrorCode) -> Reply {
-    Reply::LeaveGroup(LeaveGroupResponse { error_code: error.0, ..Default::default() })
 }
 
 /// Returns the members that leave, in the form of versions 3 and later.

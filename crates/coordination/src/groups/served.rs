@@ -3,8 +3,9 @@
 use mainstem_wire::ErrorCode;
 
 use super::api::append_error;
-use super::appends::{Appends, Completion};
-use super::consumer::timers;
+use super::appends::Appends;
+use super::completion::Completion;
+use super::consumer::{time_outs, timers};
 use super::deadlines::{Fired, Key, Timer};
 use super::group::{Groups, Protocol};
 use super::io::Io;
@@ -72,7 +73,7 @@ impl PartitionContext<'_> {
                         rebalance::fire(classic, &mut self.io, at, key);
                         self.io.recount(classic);
                     }
-                    Protocol::Consumer(_) => timers::fire(group, &mut self.io, at, key),
+                    Protocol::Consumer(_) => time_outs::fire(group, &mut self.io, at, key),
                 }
             }
         }

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use mainstem_records::{ProducerId, TransactionEnd};
 
 use super::committed_offset::{PendingOffset, TopicPartition};
+use super::durable_offsets::put;
 use super::group::{Group, Groups};
 use super::io::Io;
-use super::offset_commit::{group_of, put};
+use super::lifetime::{drop_if_nothing, group_of};
+use super::memory;
 use super::open_offsets::OpenOffset;
 use super::open_transactions::Place;
-use super::{memory, removal};
 
 /// Adds durable offsets of a producer, which wait for the end of its transaction.
 pub(crate) fn add(
@@ -59,7 +60,7 @@ pub(crate) fn end(groups: &mut Groups, io: &mut Io<'_>, how: TransactionEnd) {
         } else {
             io.topics.release(at.topic);
         }
-        removal::drop_if_nothing(groups, io, &id);
+        drop_if_nothing(groups, io, &id);
     }
 }
 

@@ -161,11 +161,3 @@ pub fn refused(
     };
     answer(request, |_, _| error)
 }
-
-/// The answer to a commit that could not be written, or took too long.
-pub(crate) fn not_committed(mut response: TxnOffsetCommitResponse<'static>, error: ErrorCode) -> Reply {
-    for partition in response.topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
-        partition.error_code = error.0;
-    }
-    Reply::TxnOffsetCommit(response)
-}
