@@ -25,8 +25,8 @@ pub fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Lets a random time of at most `most` pass between two steps, as on a busy machine, where the threads are those of a simulation. A
-/// broker goes on at once.
+/// Lets a random time of at most `most` pass between two steps, as on a busy machine, on a thread of a simulation. In a broker no time
+/// passes.
 pub fn pass_time(most: Duration) {
     #[cfg(feature = "sim")]
     if let Some(turn) = crate::schedule::current() {

@@ -93,7 +93,7 @@ pub(crate) struct Packet {
     pub(crate) parcel: Parcel,
 }
 
-/// What a node leads, as it was last looked at.
+/// Leaderships of a node, as they were last looked at.
 #[derive(Default)]
 struct Led {
     /// Terms in which it leads, by partition.
@@ -124,7 +124,7 @@ pub(crate) struct World {
     pub(crate) packets: BTreeMap<(u64, u64), Packet>,
     sent: u64,
     links: Links,
-    /// What nodes lead.
+    /// Leaderships by node.
     led: Vec<Led>,
     /// Arrival time of the last message of each pair, since a link keeps the order.
     last_arrival: BTreeMap<(usize, usize), u64>,

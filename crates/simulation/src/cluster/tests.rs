@@ -216,7 +216,7 @@ fn a_node_that_was_away_resumes_behind_a_snapshot_of_the_metadata() {
     }
 }
 
-/// What a node holds is free when it is down. Otherwise runs of many seeds would fill the memory.
+/// Memory and files of a node are free when it is down. Otherwise runs of many seeds would fill the machine.
 #[test]
 fn nothing_of_a_node_is_left_when_it_is_down() {
     for (seed, stop) in (0..6).flat_map(|seed| [(seed, Stop::Kill), (seed, Stop::Clean)]) {
