@@ -236,8 +236,15 @@ fn nothing_of_a_node_is_left_when_it_is_down() {
 /// First violations that a defect leads to.
 fn found(defect: Defect, seeds: u64) -> Vec<Violation> {
     let options = ClusterOptions { defect: Some(defect), ..ClusterOptions::default() };
-    let violations = |seed| simulate_cluster(seed, options).violations;
-    (0..seeds).map(violations).find(|violations| !violations.is_empty()).unwrap_or_default()
+    let found = Mutex::new(Vec::new());
+    on_all_processors(0..seeds, |seed| {
+        let is_found = !found.lock().expect("no seed has failed").is_empty();
+        let violations = if is_found { Vec::new() } else { simulate_cluster(seed, options).violations };
+        if !violations.is_empty() {
+            *found.lock().expect("no seed has failed") = violations;
+        }
+    });
+    found.into_inner().expect("no seed has failed")
 }
 
 fn assert_finds(defect: Defect, seeds: u64, is_it: impl Fn(&Fault) -> bool) {
