@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::broker::BrokerConfig;
+use super::broker_values::BrokerValues;
 use super::group;
 use super::key::{ConfigKey, ConfigType, Scope, UpdateMode};
 use super::protection;
-use super::sources::BrokerValues;
 use super::table;
 use super::topic::TopicConfigValues;
 use super::value::{ConfigValue, split_list};

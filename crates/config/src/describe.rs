@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::broker_values::{BrokerValues, chain_of};
 use super::key::{ConfigKey, ConfigType, Scope, Status, UpdateMode};
-use super::sources::{BrokerValues, ConfigSource, chain_of};
+use super::origin::ConfigSource;
 use super::table;
 use super::topic::effective;
 

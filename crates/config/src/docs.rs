@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::key::{ConfigKey, ConfigType, Importance, Origin, Scope, Status, UpdateMode, Valid};
+use super::origin::environment_name;
 use super::protection;
-use super::sources::environment_name;
 use super::table;
 
 /// The whole page, as Markdown.

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use super::broker::BrokerConfig;
 use super::key::{ConfigKey, Scope, Status};
 use super::listeners::SecurityProtocol;
-use super::sources::ConfigWarning;
 use super::table;
 use super::value::ConfigValue;
+use super::warning::ConfigWarning;
 
 /// The protection of a listener's clients.
 #[derive(Debug, Clone, Copy)]

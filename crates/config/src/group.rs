@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::broker_values::BrokerValues;
 use super::key::{ConfigKey, Scope};
-use super::sources::BrokerValues;
 use super::table;
 use super::topic::effective;
 use super::value::ConfigValue;

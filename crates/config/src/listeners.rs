@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::sources::Problem;
+use super::problem::Problem;
 
 /// The protection of a listener's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,16 @@ impl SecurityProtocol {
             SecurityProtocol::SaslPlaintext => "SASL_PLAINTEXT",
             SecurityProtocol::SaslSsl => "SASL_SSL",
         }
+    }
+
+    /// Returns true if clients authenticate by SASL.
+    pub fn has_sasl(self) -> bool {
+        matches!(self, SecurityProtocol::SaslPlaintext | SecurityProtocol::SaslSsl)
+    }
+
+    /// Returns true if connections are encrypted by TLS.
+    pub fn has_tls(self) -> bool {
+        matches!(self, SecurityProtocol::Ssl | SecurityProtocol::SaslSsl)
     }
 
     fn find(name: &str) -> Option<SecurityProtocol> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::alter::{AlterError, Change, Operation, check_shape};
 use super::describe::DescribedConfig;
-use super::sources::ConfigSource;
+use super::origin::ConfigSource;
 
 /// The name of the logger whose level is used for loggers without a level of their own.
 pub const ROOT: &str = "root";

@@ -5,9 +5,10 @@
 
 use std::path::PathBuf;
 
+use super::broker_values::BrokerValues;
 use super::listeners::{Endpoint, Listeners, SecurityProtocol};
+use super::problem::Problem;
 use super::sasl::{self, SaslListener};
-use super::sources::{BrokerValues, Problem};
 use super::tls::{self, TlsListener};
 
 /// The key that names the file with the nodes' secret.

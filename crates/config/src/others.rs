@@ -3,8 +3,9 @@
 //! Such a node would take writes that the cluster never sees. So it does not start if there is any sign of others, unless its
 //! configuration names the nodes of the cluster.
 
+use super::broker_values::BrokerValues;
 use super::listeners::{Endpoint, Listeners, is_loopback};
-use super::sources::{BrokerValues, Problem};
+use super::problem::Problem;
 
 /// The key of Kafka before 4.0.
 pub(super) const ZOOKEEPER: &str = "zookeeper.connect";

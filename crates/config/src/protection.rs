@@ -5,9 +5,11 @@
 //!
 //! A protection that gets implemented loses its rows in [`PROTECTIONS`]; no other code has to change.
 
+use super::broker_values::BrokerValues;
 use super::key::Scope;
+use super::origin::{StaticOrigin, environment_name};
+use super::problem::Problem;
 use super::sasl;
-use super::sources::{BrokerValues, Problem, StaticOrigin, environment_name};
 use super::table;
 use super::tls;
 

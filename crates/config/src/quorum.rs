@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::listeners::Listeners;
-use super::sources::Problem;
+use super::problem::Problem;
 
 /// Nodes that one cluster may have: each connects to each.
 const VOTERS_MAX: usize = 15;

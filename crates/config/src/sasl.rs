@@ -5,9 +5,10 @@
 
 use std::fmt;
 
+use super::broker_values::BrokerValues;
 use super::key::Scope;
-use super::listeners::{Endpoint, SecurityProtocol};
-use super::sources::{BrokerValues, Problem};
+use super::listeners::Endpoint;
+use super::problem::Problem;
 use super::table;
 use super::value::ConfigValue;
 
@@ -58,18 +59,6 @@ impl SecretText {
 impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[hidden]")
-    }
-}
-
-impl SecurityProtocol {
-    /// Returns true if clients authenticate by SASL.
-    pub fn has_sasl(self) -> bool {
-        matches!(self, SecurityProtocol::SaslPlaintext | SecurityProtocol::SaslSsl)
-    }
-
-    /// Returns true if connections are encrypted by TLS.
-    pub fn has_tls(self) -> bool {
-        matches!(self, SecurityProtocol::Ssl | SecurityProtocol::SaslSsl)
     }
 }
 

@@ -4,10 +4,11 @@
 //! A node that ignored them would start with its defaults, open to everybody. A file without any known key is refused, and so is
 //! a key that asks for protection in another spelling. Other keys in such a spelling cause warnings.
 
+use super::origin::{StaticOrigin, environment_name};
 use super::others;
+use super::problem::Problem;
 use super::properties::Properties;
 use super::protection;
-use super::sources::{Problem, StaticOrigin, environment_name};
 use super::table;
 
 /// Prefixes of the variables from which images of Kafka make properties, the longer ones first.

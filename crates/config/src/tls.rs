@@ -5,9 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::broker::HttpAuthentication;
+use super::broker_values::BrokerValues;
 use super::listeners::{Endpoint, SecurityProtocol};
-use super::sources::BrokerValues;
 
 /// The keys that are supported.
 pub(super) const KEYS: &[&str] = &[
@@ -34,6 +33,17 @@ pub(super) const KEYS: &[&str] = &[
 /// The key that counts for a SASL_SSL listener under its prefix alone, as in Kafka: clients with SASL need no certificate unless
 /// that listener demands one.
 const CLIENT_AUTH: &str = "ssl.client.auth";
+
+/// The way in which clients of the HTTP listener authenticate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpAuthentication {
+    /// They do not, over plain HTTP.
+    None,
+    /// By the password of a SCRAM user, over TLS.
+    Basic,
+    /// By a certificate, over TLS.
+    Certificate,
+}
 
 /// The `ssl.*` values of a listener. They are not printed: some are secrets.
 #[derive(Clone, PartialEq, Eq, Default)]

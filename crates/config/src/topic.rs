@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::broker_values::{BrokerValues, scale};
 use super::key::{ConfigKey, Scope};
-use super::sources::{BrokerValues, scale};
 use super::table;
 use super::value::ConfigValue;
 

@@ -65,44 +65,57 @@
 mod api;
 mod appends;
 mod classic;
+mod committed_offset;
+mod completion;
 mod config;
 mod consumer;
 mod coordinator;
 mod deadlines;
 mod describe;
+mod durable_offsets;
 #[doc(hidden)]
 pub mod fuzz;
 mod group;
 mod heartbeat;
+mod in_flight;
 mod io;
 mod join;
 mod leave;
+mod lifetime;
+mod log;
 mod member;
 mod members;
 mod memory;
 mod offset_commit;
 pub mod offset_fetch;
 mod offsets;
+mod open_offsets;
 mod open_transactions;
 mod outcome;
 mod partition;
 mod rebalance;
 mod records;
+mod refused;
 mod removal;
 mod replay;
+mod request_context;
 mod served;
 mod shared_map;
 mod subscription;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod token;
+mod transaction_offsets;
 pub mod txn_offset_commit;
 
-pub(crate) use api::append_error;
-pub use api::{
-    CoordinatorRecord, Effect, LogEntry, Producer, Reply, Request, RequestContext, Ticket, Token,
-    TransactionEnd, VisibleTopics,
+pub use self::{
+    api::{Effect, Reply, Request},
+    log::{CoordinatorRecord, LogEntry},
+    request_context::{RequestContext, VisibleTopics},
+    token::{Ticket, Token},
 };
+pub(crate) use api::append_error;
 pub use config::GroupConfig;
 pub use consumer::describe::ConsumerDescription;
 pub use consumer::patterns::{DuePatterns, MatchedPatterns};
@@ -110,5 +123,6 @@ pub(crate) use consumer::regex::compile as compile_pattern;
 pub use coordinator::{GroupCoordinator, Stats};
 pub use describe::{ClassicDescription, LISTED_AT_ONCE, ListFilter, ListPart, ListPosition};
 pub use mainstem_config::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
+pub use mainstem_records::{Producer, TransactionEnd};
 pub use partition::partition_for;
 pub use replay::Replayed;

@@ -65,6 +65,7 @@
 //! way. Beside them there are at most two deadlines per transactional id and two per partition.
 
 pub mod add_partitions;
+mod adding;
 mod api;
 mod config;
 mod coordinator;
@@ -82,6 +83,7 @@ mod memory;
 mod outcome;
 mod records;
 mod replay;
+mod replies;
 mod served;
 mod state;
 #[cfg(test)]

@@ -34,9 +34,15 @@ impl Links {
         self.disk_steps.run_all();
     }
 
-    /// Forgets the messages that wait for a disk.
-    pub fn forget_disk_steps(&self) {
+    /// Acts like a process that dies: messages that wait for a disk, requests and those who wait for answers are forgotten.
+    pub fn forget_waiting(&self) {
         self.disk_steps.forget_all();
+        self.callers.stop();
+        for peer in &self.peers {
+            let waiting = peer.outbox.lock().close();
+            // Without the lock: they may hold the last of what asks again when it is dropped.
+            drop(waiting);
+        }
     }
 
     /// A node has refused to be dialled: its process is gone.

@@ -188,6 +188,14 @@ impl Cluster {
         self.loading.stop();
         self.reporting.stop();
         self.asking.stop();
+        self.forget_waiting();
+    }
+
+    /// Forgets those who wait until this node knows what the metadata leader knows: nobody asks for them any more.
+    pub fn forget_waiting(&self) {
+        let waiting = std::mem::take(&mut *self.catching_up.lock());
+        // Without the lock: they may hold the last reference to what they belong to.
+        drop(waiting);
     }
 
     // Members.

@@ -7,122 +7,26 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use crate::byte_lock::{Kind, LockFile};
 use crate::control::{Control, lock_bytes};
 use crate::error::{QueueError, Result};
-use crate::lock;
-use crate::map::{PIECE_BYTES, Pages};
-use crate::options::RESIDENT_BYTES;
-use crate::queue::Inner;
-use crate::segment;
+use crate::inner::Inner;
+use crate::map::PIECE_BYTES;
+use crate::present::AHEAD_BYTES;
+use crate::spare::spares;
+use crate::{lock, segment};
 
-/// Pages are made present this far behind the published end. At half of it the appender asks for more.
-pub(crate) const AHEAD_BYTES: usize = 2 << 20;
-/// Pages are given back when those beyond the resident ones have become this part of them.
-const FORGET_PART: usize = 4;
 /// The pause between two pieces while there is time. If no core is free, a spinning process loses its core for one piece, not for
 /// all of them.
 const REST: Duration = Duration::from_millis(1);
 /// The interval of checks when no appender asks: appenders of other processes may have rolled.
 const LOOK: Duration = Duration::from_millis(500);
-
-/// The state that the appenders of one process and the thread that works ahead of them share.
-#[derive(Debug)]
-pub(crate) struct Ahead {
-    /// Appenders keep so many bytes of what they wrote last resident.
-    resident_bytes: usize,
-    segments: Mutex<Vec<Present>>,
-    worker: Mutex<Option<Thread>>,
-    is_working: AtomicBool,
-}
-
-/// The pages of a mapping of the open segment that are present in this process.
-#[derive(Debug, Clone)]
-pub(crate) struct Present {
-    pub(crate) roll: u32,
-    pub(crate) pages: Pages,
-    pub(crate) to: Arc<AtomicUsize>,
-    pub(crate) forgotten_to: Arc<AtomicUsize>,
-}
-
-impl Default for Ahead {
-    fn default() -> Ahead {
-        Ahead {
-            resident_bytes: RESIDENT_BYTES,
-            segments: Mutex::default(),
-            worker: Mutex::default(),
-            is_working: AtomicBool::default(),
-        }
-    }
-}
-
-impl Ahead {
-    /// Sets how many bytes of what was written last appenders keep resident.
-    pub(crate) fn keep_resident(&mut self, bytes: usize) {
-        self.resident_bytes = bytes;
-    }
-
-    /// Gives back pages of a mapping that lie far behind `position`.
-    pub(crate) fn forget(&self, pages: &Pages, forgotten_to: &AtomicUsize, position: usize) {
-        let from = forgotten_to.load(Ordering::Relaxed);
-        // Whole pieces: a page that one call ends in would be left by the next one.
-        let to = position.saturating_sub(self.resident_bytes) / PIECE_BYTES * PIECE_BYTES;
-        let is_much = to > from && to - from >= self.resident_bytes / FORGET_PART;
-        if is_much && pages.forget(from..to) {
-            forgotten_to.fetch_max(to, Ordering::Relaxed);
-        }
-    }
-
-    /// Adds a mapping to which this process appends, for as long as it lives.
-    pub(crate) fn watch(&self, present: Present) {
-        if !present.pages.is_mapped() {
-            return;
-        }
-        let mut segments = self.segments.lock();
-        segments.retain(|segment| segment.pages.is_mapped());
-        segments.push(present);
-    }
-
-    /// Wakes the thread, if there is one.
-    pub(crate) fn ask(&self) {
-        if self.is_working.load(Ordering::Relaxed)
-            && let Some(worker) = &*self.worker.lock()
-        {
-            worker.unpark();
-        }
-    }
-
-    /// Makes a piece of pages behind the published end present. Returns the number of present bytes behind it, the smallest of all
-    /// mappings; `None` if there was nothing to do.
-    fn populate(&self, roll: u32, published: usize) -> Option<usize> {
-        let segments: Vec<Present> =
-            self.segments.lock().iter().filter(|segment| segment.roll == roll).cloned().collect();
-        let mut least = None;
-        for segment in segments {
-            // Also for an appender that waits for its turn while others append.
-            self.forget(&segment.pages, &segment.forgotten_to, published);
-            let from = segment.to.load(Ordering::Relaxed).max(published);
-            if from >= published + AHEAD_BYTES {
-                continue;
-            }
-            let end = (from + PIECE_BYTES).next_multiple_of(PIECE_BYTES);
-            if segment.pages.populate(from..end) {
-                segment.to.fetch_max(end, Ordering::Relaxed);
-                let ahead = end - published;
-                least = Some(least.map_or(ahead, |least: usize| least.min(ahead)));
-            }
-        }
-        least
-    }
-}
 
 /// A thread that works ahead of the appenders of this process, see [`Queue::prepare_ahead`](crate::Queue::prepare_ahead). It ends
 /// when this is dropped.
@@ -249,32 +153,6 @@ impl Worker {
 
 fn sizes(segment_bytes: u64) -> [u64; 3] {
     segment::sizes(segment_bytes).map(|(_, bytes)| bytes)
-}
-
-/// The files of the next segment, the log first.
-fn spares(directory: &Path) -> [PathBuf; 3] {
-    ["log", "index", "timeindex"].map(|extension| directory.join(format!("{extension}.spare")))
-}
-
-/// Renames the prepared files. Returns false if there are none, or not of the right size; then no file is left that could be
-/// taken for one of a segment. For the holder of the lock.
-pub(crate) fn take_spare(directory: &Path, base: i64, segment_bytes: u64) -> bool {
-    let paths = spares(directory);
-    // It is made last.
-    if !paths[0].exists() {
-        return false;
-    }
-    let sized = paths.iter().zip(segment::sizes(segment_bytes));
-    // The log last: a segment exists once its log does.
-    let is_taken = sized.rev().all(|(spare, (extension, bytes))| {
-        fs::metadata(spare).is_ok_and(|file| file.len() == bytes)
-            && fs::rename(spare, segment::path(directory, base, extension)).is_ok()
-    });
-    if !is_taken {
-        // A process may have died between two renames. The thread makes the files again.
-        paths.iter().for_each(|path| drop(fs::remove_file(path)));
-    }
-    is_taken
 }
 
 #[cfg(test)]

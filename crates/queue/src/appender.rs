@@ -6,11 +6,12 @@ use std::sync::Arc;
 use mainstem_records::{Batch, BatchBuilder, BatchOptions, Header, SingleRecord};
 
 use crate::byte_lock::{Kind, LockFile};
+use crate::clock::wall_ms;
 use crate::control::lock_bytes;
 use crate::error::{QueueError, Result};
+use crate::inner::Inner;
 use crate::lock::{self, Acquired, Slot};
-use crate::queue::Inner;
-use crate::writer::{Place, Writer, wall_ms};
+use crate::writer::{Place, Writer};
 
 /// Appends messages. Each message, and each batch, is seen by readers whole or not at all.
 #[derive(Debug)]

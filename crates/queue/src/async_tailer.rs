@@ -22,6 +22,13 @@ pub struct AsyncTailer {
     is_registered: bool,
 }
 
+impl Tailer {
+    /// Turns it into a tailer for tasks: a stream of messages, on any executor.
+    pub fn into_async(self) -> AsyncTailer {
+        AsyncTailer::new(self)
+    }
+}
+
 impl AsyncTailer {
     pub(crate) fn new(tailer: Tailer) -> AsyncTailer {
         let id = tailer.inner().bell.new_id();

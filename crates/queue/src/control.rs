@@ -15,11 +15,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::ahead::Ahead;
 use crate::error::{QueueError, Result};
 use crate::map::Map;
-use crate::options::Rules;
+use crate::present::Ahead;
 use crate::protocol::{self, Memory, Shared};
+use crate::rules::Rules;
+use crate::words::End;
 
 /// The control file's name in a queue's directory.
 pub(crate) const FILE: &str = "queue.control";
@@ -88,33 +89,6 @@ mod word {
     pub(super) const LOG_START: usize = START + 264;
     pub(super) const SYNC_FAILED: usize = START + 272;
     pub(super) const LEADER_EPOCH: usize = START + 276;
-}
-
-/// Bits of [`Control::sleepers`].
-pub(crate) mod sleeper {
-    /// A reader sleeps on [`Control::wake_sequence`](super::Control::wake_sequence).
-    pub(crate) const READER: u32 = 1;
-    /// The broker sleeps on [`Control::broker_wake_sequence`](super::Control::broker_wake_sequence).
-    pub(crate) const BROKER: u32 = 2;
-}
-
-/// The published end of the open segment: a value of [`Control::end`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct End {
-    /// The number of rolls of the queue, modulo 2^32. It identifies the segment.
-    pub(crate) roll: u32,
-    /// Readable bytes of the open segment.
-    pub(crate) bytes: u32,
-}
-
-impl End {
-    pub(crate) fn pack(self) -> u64 {
-        u64::from(self.roll) << 32 | u64::from(self.bytes)
-    }
-
-    pub(crate) fn unpack(word: u64) -> End {
-        End { roll: (word >> 32) as u32, bytes: word as u32 }
-    }
 }
 
 /// The mapped control file.
@@ -312,7 +286,7 @@ impl Control {
         self.map.u64(word::TOUCHED)
     }
 
-    /// Bits of [`sleeper`] for those that sleep, or are about to.
+    /// Bits of [`sleeper`](crate::words::sleeper) for those that sleep, or are about to.
     pub(crate) fn sleepers(&self) -> &AtomicU32 {
         self.map.u32(word::SLEEPERS)
     }

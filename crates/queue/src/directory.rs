@@ -4,7 +4,7 @@
 //! broker, whether it runs or not: it checks and repairs its partitions when it starts. A queue belongs to all processes that
 //! open it as one; a broker that serves it (`--attach`) and a publisher of its journal are such processes.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::byte_lock::LockFile;
 use crate::control::{self, lock_bytes};
 use crate::error::{QueueError, Result};
+use crate::journal::{JOURNAL, JOURNAL_LOCK, is_locked};
 use crate::tailers;
 
 /// The file that names the cluster and the node of a log directory.
@@ -21,12 +22,6 @@ const LOG_DIRECTORY_LOCK: &str = ".lock";
 /// Files of a log directory beside its lock, also where its `meta.properties` was removed.
 const CHECKPOINTS: [&str; 3] =
     ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"];
-/// The file that makes a queue a journal.
-const JOURNAL: &str = "direct.journal";
-/// The file that the publisher of a journal has locked while it runs.
-const JOURNAL_LOCK: &str = "direct.lock";
-/// The directory of consumers' files that a publisher stores.
-const SUBSCRIPTIONS: &str = "subscriptions";
 /// The file of a partition, of a broker's or of a queue.
 const PARTITION_METADATA: &str = "partition.metadata";
 /// The kernel's list of locks on files.
@@ -225,32 +220,6 @@ fn resolved(path: &Path) -> PathBuf {
     path.to_owned()
 }
 
-/// Returns true while a process has the directory open as a journal.
-///
-/// # Errors
-/// If that cannot be seen.
-pub(crate) fn has_publisher(directory: &Path) -> Result<bool> {
-    let path = directory.join(JOURNAL_LOCK);
-    match File::open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        opened => Ok(is_locked(&opened.map_err(|error| QueueError::io("opening", &path, error))?)),
-    }
-}
-
-/// Returns true for the tailer of a consumer of a journal. The publisher moves it ([`tailers::Bookmark`]).
-///
-/// # Errors
-/// If that cannot be seen.
-pub(crate) fn is_consumer(directory: &Path, tailer: &str) -> Result<bool> {
-    let subscription = format!("{}.subscription", tailers::file_of_name(tailer));
-    let path = directory.join(SUBSCRIPTIONS).join(subscription);
-    match path.try_exists() {
-        // No consumer can have a tailer's name that no file can have.
-        Err(error) if error.kind() == io::ErrorKind::InvalidFilename => Ok(false),
-        seen => seen.map_err(|error| QueueError::io("reading", &path, error)),
-    }
-}
-
 fn broker_of(log_directory: &Path) -> Vec<Holder> {
     lock_of(&log_directory.join(LOG_DIRECTORY_LOCK)).map(Holder::Broker).into_iter().collect()
 }
@@ -285,11 +254,6 @@ fn lock_of(path: &Path) -> Option<Option<u32>> {
     }
     let locks = fs::read_to_string(LOCKS).unwrap_or_default();
     Some(holder_in(&locks, metadata.dev(), metadata.ino()))
-}
-
-fn is_locked(file: &File) -> bool {
-    // The lock is held for an instant. A process that wants it at this moment tries again.
-    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
 /// Finds the process that locks a file in the kernel's list. Layered file systems have another device there; then the inode

@@ -252,8 +252,8 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::control::End;
     use crate::protocol::{self, Shared};
+    use crate::words::End;
 
     const BYTES: usize = 4096;
     const WORDS: usize = 64;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::thread::{MembarrierCommand, MembarrierQuery, futex, membarrier, membarrier_query};
 
-use crate::control::{End, sleeper};
+use crate::words::{End, sleeper};
 
 /// Set while a process sleeps until the lock is free.
 pub(crate) const CONTENDED: u32 = 1 << 31;

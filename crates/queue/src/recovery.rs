@@ -9,14 +9,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mainstem_records::Batch;
 
-use crate::control::{self, Control, End};
+use crate::clock::wall_ms;
+use crate::control::{self, Control};
 use crate::epochs;
 use crate::error::{QueueError, Result, SYNCING};
 use crate::map::Map;
-use crate::options::Rules;
-use crate::segment::{self, INDEX_ENTRY, INDEX_INTERVAL, OpenSegment, TIME_ENTRY};
+use crate::open_segment::OpenSegment;
+use crate::rules::Rules;
+use crate::segment::{self, INDEX_ENTRY, INDEX_INTERVAL, TIME_ENTRY};
 use crate::tailers;
-use crate::writer::wall_ms;
+use crate::words::End;
 
 /// The result of a walk over a segment, up to the first byte that begins no batch.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::AcqRel;
 
 use crate::control::Control;
-use crate::options::Rules;
+use crate::rules::Rules;
 use crate::{segment, tailers};
 
 /// Deletes segments as the rules say. A failed deletion is tried again at the next roll.

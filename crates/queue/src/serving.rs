@@ -17,12 +17,13 @@ use rustix::thread::futex;
 
 use crate::appender::{Appender, Shared};
 use crate::byte_lock::{Kind, LockFile};
-use crate::control::{lock_bytes, sleeper};
+use crate::clock::wall_ms;
+use crate::control::lock_bytes;
 use crate::error::{QueueError, Result};
 use crate::lock::{self, timespec};
 use crate::queue::Queue;
 use crate::tailer::Start;
-use crate::writer::wall_ms;
+use crate::words::sleeper;
 use crate::{epochs, guard, segment};
 
 /// The most queues that one call of [`wait_any`] can wait for.

@@ -15,6 +15,18 @@ pub struct SyncEvery {
     thread: Option<JoinHandle<Result<i64>>>,
 }
 
+impl Queue {
+    /// Syncs at an interval on a thread of its own, until the result is dropped. A power cut then loses at most what any process
+    /// appended in the last interval.
+    ///
+    /// # Errors
+    /// If the queue was opened for reading, or no thread can be started.
+    pub fn sync_every(&self, interval: Duration) -> Result<SyncEvery> {
+        self.inner.check_writable()?;
+        SyncEvery::start(self.clone(), interval)
+    }
+}
+
 impl SyncEvery {
     pub(crate) fn start(queue: Queue, interval: Duration) -> Result<SyncEvery> {
         let (stop, stopped) = channel::<()>();

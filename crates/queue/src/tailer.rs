@@ -1,9 +1,11 @@
 //! Reading: forwards and backwards, by offset and by time, with or without a name, and waiting for what comes.
 
 mod back;
+mod message;
 mod places;
 #[cfg(test)]
 mod tests;
+mod trail;
 #[cfg(test)]
 mod work;
 
@@ -15,16 +17,18 @@ use std::sync::atomic::Ordering::Acquire;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mainstem_records::{Batch, Headers, Record, RecordCursor, Scratch};
+use mainstem_records::{Batch, Record, RecordCursor, Scratch};
 
-use crate::async_tailer::AsyncTailer;
 use crate::control::Control;
 use crate::error::{QueueError, Result};
+use crate::inner::Inner;
 use crate::map::{Map, PIECE_BYTES};
-use crate::queue::Inner;
 use crate::segment;
-use crate::tailer::back::Back;
+use crate::tailer::message::OpenBatch;
+use crate::tailer::trail::Back;
 use crate::tailers::Position;
+
+pub use crate::tailer::message::Message;
 
 /// The most bytes of decompressed records. Only a broker's clients write compressed batches.
 const DECOMPRESSED_MAX: usize = 64 << 20;
@@ -92,96 +96,6 @@ struct ReadSegment {
     sealed: Option<usize>,
 }
 
-/// The batch that is being read.
-#[derive(Debug, Clone)]
-struct OpenBatch {
-    range: Range<usize>,
-    records: Option<Arc<Vec<u8>>>,
-    cursor: RecordCursor,
-    /// The number of records, by the header of the batch.
-    count: i32,
-}
-
-impl OpenBatch {
-    fn has_more(&self) -> bool {
-        i64::from(self.cursor.index()) < i64::from(self.count)
-    }
-
-    /// The record at the cursor, which moves behind it.
-    fn take<'a>(&'a mut self, map: &'a Map) -> Result<Record<'a>, String> {
-        let OpenBatch { range, records, cursor, .. } = self;
-        let (batch, _) =
-            Batch::split_first(map.published(range.clone())).map_err(|error| error.to_string())?;
-        let records = records.as_ref().map_or_else(|| batch.payload(), |records| records.as_slice());
-        #[cfg(test)]
-        work::count_decoded();
-        let record = batch.record_at(records, cursor).map_err(|error| error.to_string())?;
-        record.ok_or_else(|| "it has fewer records than its header says".to_owned())
-    }
-
-    /// Passes over the records before an offset.
-    fn skip_to(&mut self, map: &Map, offset: i64) -> Result<(), String> {
-        while self.has_more() {
-            let before = self.cursor;
-            if self.take(map)?.offset >= offset {
-                self.cursor = before;
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A message, which stays readable for as long as this lives: its bytes are those of the mapped file.
-#[derive(Debug, Clone)]
-pub struct Message {
-    map: Arc<Map>,
-    batch: OpenBatch,
-    offset: i64,
-    timestamp: i64,
-}
-
-impl Message {
-    /// Its offset.
-    pub fn offset(&self) -> i64 {
-        self.offset
-    }
-
-    /// Its timestamp, in ms since 1970.
-    pub fn timestamp(&self) -> i64 {
-        self.timestamp
-    }
-
-    /// Its key.
-    pub fn key(&self) -> Option<&[u8]> {
-        self.record().key
-    }
-
-    /// Its value; empty if it has none (a tombstone of a broker's client).
-    pub fn value(&self) -> &[u8] {
-        self.record().value.unwrap_or_default()
-    }
-
-    /// Its headers.
-    pub fn headers(&self) -> Headers<'_> {
-        self.record().headers
-    }
-
-    /// The whole record, borrowed.
-    pub fn record(&self) -> Record<'_> {
-        let record = record(&self.map, &self.batch).ok().flatten();
-        record.expect("it was read when the message was made, and published bytes do not change")
-    }
-}
-
-fn record<'a>(map: &'a Map, open: &'a OpenBatch) -> Result<Option<Record<'a>>, String> {
-    let (batch, _) =
-        Batch::split_first(map.published(open.range.clone())).map_err(|error| error.to_string())?;
-    let records = open.records.as_ref().map_or_else(|| batch.payload(), |records| records.as_slice());
-    let mut cursor = open.cursor;
-    batch.record_at(records, &mut cursor).map_err(|error| error.to_string())
-}
-
 impl Tailer {
     pub(crate) fn named(inner: &Arc<Inner>, name: &str) -> Result<Tailer> {
         inner.check_writable()?;
@@ -225,11 +139,6 @@ impl Tailer {
 
     pub(crate) fn is_synced_only(&self) -> bool {
         self.synced_only
-    }
-
-    /// Turns it into a tailer for tasks: a stream of messages, on any executor.
-    pub fn into_async(self) -> AsyncTailer {
-        AsyncTailer::new(self)
     }
 
     /// The offset that is read next.

@@ -9,11 +9,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mainstem_records::{Batch, BatchHeader, HEADER_BYTES, Header, SingleRecord, SingleRecordHeader};
 
-use crate::control::{Control, End};
+use crate::clock::wall_ms;
+use crate::control::Control;
 use crate::error::{QueueError, Result};
-use crate::options::Rules;
-use crate::segment::{self, OpenSegment, Sealing};
-use crate::{ahead, guard, recovery, retention};
+use crate::open_segment::{self, OpenSegment, Sealing};
+use crate::present::AHEAD_BYTES;
+use crate::rules::Rules;
+use crate::words::End;
+use crate::{guard, recovery, retention, segment};
 
 /// Pages are made present in pieces of this size, ahead of what is written.
 const POPULATE_BYTES: usize = 64 << 10;
@@ -79,7 +82,7 @@ impl Writer {
             return Ok(Writer::over(directory, control, rules, open));
         }
         // The writer may have died between cutting the indexes and cutting the log.
-        segment::extend_indexes(&directory, base, rules.segment_bytes)?;
+        open_segment::extend_indexes(&directory, base, rules.segment_bytes)?;
         let mut open = OpenSegment::map(&directory, base, end.roll, rules.segment_bytes)?;
         recovery::recount(&control, &directory, &mut open, end)?;
         let touched = End::unpack(control.touched().load(Relaxed));
@@ -365,7 +368,7 @@ impl Writer {
     #[cold]
     fn get_ready(&mut self, position: usize, end: usize) {
         let populated = self.open.populated.load(Relaxed);
-        let low = populated.saturating_sub(ahead::AHEAD_BYTES / 2);
+        let low = populated.saturating_sub(AHEAD_BYTES / 2);
         if end > populated {
             let to = end.next_multiple_of(POPULATE_BYTES);
             self.open.log.populate(position..to.min(self.open.log.len()));
@@ -387,11 +390,4 @@ fn publish_segment(control: &Control, open: &OpenSegment) {
     recovery::count_as_empty(control, wall_ms());
     control.publish_segment(open.roll, open.base);
     control.wake();
-}
-
-/// Returns the wall clock, in ms since 1970, as of the kernel's last tick: at most 10 ms ago. The exact one takes a fifth of the time
-/// of an append.
-pub(crate) fn wall_ms() -> i64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000).max(0)
 }

@@ -162,16 +162,18 @@ impl Schedule {
         }
     }
 
-    /// Gives a thread no turn for some time of its clock, as a machine does whose processors are busy. `pick` chooses among the names of
-    /// all threads.
-    pub fn stall(&self, time: Duration, pick: impl FnOnce(&[&str]) -> Option<usize>) {
+    /// Gives a thread no turn for some time of its clock, as a machine does whose processors are busy. `pick` chooses among all threads, of
+    /// which it gets the numbers of their groups and their names, if there are some. Returns true if it has chosen one.
+    pub fn stall(&self, time: Duration, pick: impl FnOnce(&[(u64, &str)]) -> Option<usize>) -> bool {
         let mut state = self.0.state.lock();
-        let (ids, names): (Vec<_>, Vec<_>) =
-            state.threads.iter().map(|(id, thread)| (*id, thread.name.as_str())).unzip();
-        let Some(id) = pick(&names).map(|picked| ids[picked]) else { return };
-        if let Some(thread) = state.threads.get_mut(&id) {
-            thread.stalled_until = Some(thread.group.clock.instant() + time);
-        }
+        let threads: Vec<_> =
+            state.threads.values().map(|thread| (thread.group.number, thread.name.as_str())).collect();
+        let picked = if threads.is_empty() { None } else { pick(&threads) };
+        let Some(thread) = picked.and_then(|picked| state.threads.values_mut().nth(picked)) else {
+            return false;
+        };
+        thread.stalled_until = Some(thread.group.clock.instant() + time);
+        true
     }
 
     /// Gives all threads turns again.
@@ -263,6 +265,11 @@ impl Group {
     /// The reason why the group's process has ended itself, if it has. Its threads have no turn until they are killed.
     pub fn ended(&self) -> Option<String> {
         self.shared.state.lock().ended.get(&self.number).cloned()
+    }
+
+    /// Its number in the schedule.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// Returns true if the group has threads.

@@ -25,6 +25,19 @@ pub fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
+/// Lets a random time of at most `most` pass between two steps, as on a busy machine, on a thread of a simulation. In a broker no time
+/// passes.
+pub fn pass_time(most: Duration) {
+    #[cfg(feature = "sim")]
+    if let Some(turn) = crate::schedule::current() {
+        let share = f64::from(crate::random::number()) / f64::from(u32::MAX);
+        let until = turn.clock().instant() + most.mul_f64(share);
+        while !turn.wait(Some(until), drop) {}
+    }
+    #[cfg(not(feature = "sim"))]
+    let _ = most;
+}
+
 /// The time by which this thread waits.
 fn now() -> Instant {
     #[cfg(feature = "sim")]

@@ -21,6 +21,7 @@ use crate::faults::FaultKinds;
 use crate::metadata::Metadata;
 use crate::world::{SimulationOptions, Verdict, World};
 use calls::Calls;
+use coordinators::Waiting;
 use mainstem_log::PartitionIdentity;
 use mainstem_replication::history::{NO_PARTITION, Operation, Outcome};
 use mainstem_runtime::schedule::Schedule;
@@ -58,7 +59,7 @@ const ALL_IN_SYNC_PERCENT: u64 = 15;
 /// Options of a run with coordinators.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterOptions {
-    /// Nodes, each with a replica of each partition.
+    /// Nodes, two at least, each with a replica of each partition.
     pub nodes: usize,
     /// Virtual time with faults, in ms.
     pub time_ms: u64,
@@ -74,7 +75,7 @@ impl Default for ClusterOptions {
     }
 }
 
-/// A mistake that the simulated driver of the coordinators makes on purpose.
+/// A mistake that a run makes on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defect {
     /// Writes markers a second time, later and with the newest epochs.
@@ -111,7 +112,7 @@ pub fn simulate_cluster(seed: u64, options: ClusterOptions) -> Verdict {
             next_fault_ms = cluster.world.now_ms + 100 + cluster.world.random.below(2_500);
         }
         if !options.faults.is_empty() {
-            cluster.world.stall_threads();
+            cluster.world.stall_a_thread();
         }
         cluster.turn();
     }
@@ -164,7 +165,7 @@ impl Cluster {
         }
     }
 
-    /// Injects a fault of the world, or moves the coordinators to another node and back, perhaps before their first node notices.
+    /// Injects a fault of the world, or moves the coordinators to another node and back, half of the time before their first node notices.
     fn inject(&mut self) {
         if !self.world.random.chance(THERE_AND_BACK_PERCENT) {
             return self.world.inject();
@@ -176,6 +177,9 @@ impl Cluster {
             self.world.transfer(partition, other);
             let back_ms = self.world.now_ms + 200 + self.world.random.below(800);
             self.returns.push((back_ms, partition, leader));
+            if self.world.random.chance(50) {
+                self.world.stall_roles_of(leader);
+            }
         }
     }
 
@@ -206,8 +210,11 @@ impl Cluster {
         self.world.restart_with_offline_partitions();
     }
 
-    /// Runs until all clients are served again, then until all records are read, all transactions ended and all replicas equal. Returns
-    /// the time in ms until the last client was served; `None`: not in time.
+    /// Runs until all clients are served again, then until all records are read, all transactions ended, all replicas equal, and all nodes
+    /// have the same metadata. Returns the time in ms until the last client was served; `None`: not all of it happened in time.
+    ///
+    /// # Panics
+    /// If an acknowledged change of the metadata is missing.
     fn settle(&mut self) -> Option<u64> {
         let healed_ms = self.world.now_ms;
         self.served.clear();
@@ -228,11 +235,11 @@ impl Cluster {
                     self.metadata.judge(&self.world);
                     self.world.finish_deletions();
                     self.note_ends();
-                    break;
+                    return resumed_after_ms;
                 }
             }
         }
-        resumed_after_ms
+        None
     }
 
     /// Returns true if all clients were served since the event of this rank.
@@ -277,6 +284,7 @@ impl Cluster {
     }
 
     fn finish(mut self, seed: u64, resumed_after_ms: Option<u64>) -> Verdict {
+        self.world.nodes.iter().for_each(Waiting::check);
         for node in 0..self.world.nodes.len() {
             for partition in 0..DATA_PARTITIONS {
                 let Some(ends) = self.world.nodes[node].ends(partition) else {

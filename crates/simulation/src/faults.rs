@@ -296,23 +296,26 @@ impl World {
         }
     }
 
-    /// Has a thread of a whole node wait for the processor now and then, for up to [`STALL_MAX_MS`]: often one that follows changes of
-    /// leadership.
-    pub(crate) fn stall_threads(&mut self) {
-        let Some(schedule) = self.schedule.clone().filter(|_| self.random.below(STALL_TURNS) == 0) else {
-            return;
-        };
-        let time = Duration::from_millis(1 + self.random.below(STALL_MAX_MS));
-        let (random, mut has_stalled) = (&mut self.random, false);
-        schedule.stall(time, |names| {
-            let of_roles = |name: &&str| *name == ROLES_THREAD;
-            let only_roles = random.chance(50) && names.iter().any(of_roles);
-            let fits: Vec<_> = (0..names.len()).filter(|at| !only_roles || of_roles(&names[*at])).collect();
-            let picked = (!fits.is_empty()).then(|| fits[random.below(fits.len() as u64) as usize]);
-            has_stalled = picked.is_some();
-            picked
+    /// Now and then has a thread of a whole node wait for the processor.
+    pub(crate) fn stall_a_thread(&mut self) {
+        if self.random.below(STALL_TURNS) == 0 {
+            self.stall(|threads, random| Some(random.below(threads.len() as u64) as usize));
+        }
+    }
+
+    /// Has the thread of a node wait for the processor that follows changes of leadership.
+    pub(crate) fn stall_roles_of(&mut self, node: usize) {
+        let Some(group) = self.nodes[node].group() else { return };
+        self.stall(|threads, _| {
+            threads.iter().position(|(of, name)| *of == group.number() && *name == ROLES_THREAD)
         });
-        if has_stalled {
+    }
+
+    fn stall(&mut self, pick: impl FnOnce(&[(u64, &str)], &mut Random) -> Option<usize>) {
+        let Some(schedule) = self.schedule.clone() else { return };
+        let time = Duration::from_millis(1 + self.random.below(STALL_MAX_MS));
+        let random = &mut self.random;
+        if schedule.stall(time, |threads| pick(threads, random)) {
             self.count_fault("busy processor");
         }
     }

@@ -1,4 +1,4 @@
-//! A cluster on one thread: virtual clock, network and disks, faults and clients. Equal seeds give equal histories.
+//! A cluster in one process, one thread at a time: virtual clock, network and disks, faults and clients. Equal seeds give equal histories.
 //!
 //! [`simulate_cluster`] runs whole nodes, as a broker has them, with their metadata and the messages between them. Its clients are group
 //! members, transactional and idempotent producers, consumers that read committed transactions only, and clients that change the metadata.

@@ -139,7 +139,7 @@ pub(crate) struct Accepted {
 }
 
 impl Node {
-    /// Creates and starts a node whose replicas are members of their groups.
+    /// Creates a node whose replicas are members of their groups, and starts it if it has no threads of its own.
     pub(crate) fn found(options: NodeOptions, voters: &[ReplicaId]) -> Node {
         let NodeOptions { id, partitions, write_caching, log_append_time, seed, schedule } = options;
         let manual = ManualClock::new();
@@ -299,7 +299,7 @@ impl Node {
         let Some(running) = self.running.take() else { return };
         if let Some(whole) = &running.whole {
             // After a stop in order, the threads that are left only wait for others.
-            whole.group.kill();
+            whole.kill();
         }
         self.end_failing_syncs();
         if stop == Stop::Clean && running.whole.is_none() {
@@ -454,9 +454,6 @@ impl Node {
     pub(crate) fn check(&mut self) {
         let Some(running) = &mut self.running else { return };
         let partitions = running.partitions();
-        for why in partitions.iter().filter_map(|partition| partition.replica_failure()) {
-            assert!(running.has_failing_disk, "{}: {why}", self.id);
-        }
         running.check_failures(&partitions, self.clock.mono_ms());
         // Until a whole node serves, it has not opened all of its partitions.
         let opens = running.whole.as_ref().is_some_and(|whole| !whole.is_in_service());
@@ -478,12 +475,14 @@ impl Node {
 
     /// Returns true if its log directory has failed: a broker without any ends.
     pub(crate) fn has_failed(&self) -> bool {
-        let ended = self.whole().and_then(Whole::ended);
-        if let (Some(why), Some(running)) = (&ended, &self.running) {
-            let has_fault = running.has_failing_disk || running.had_full_disk;
-            assert!(has_fault, "{}: the process has ended: {why}", self.id);
-        }
-        ended.is_some() || self.running.as_ref().is_some_and(Running::has_failed)
+        self.running.as_ref().is_some_and(|running| running.has_failed(self.id))
+    }
+
+    /// Terms in which it leads, by partition, with those that clients do not write to.
+    pub(crate) fn led(&self) -> Vec<Option<u64>> {
+        let partitions = self.running.as_ref().map(Running::partitions).unwrap_or_default();
+        let led = partitions.iter().map(|partition| partition.leadership());
+        led.map(|led| led.is_leader.then(|| term_of(led.epoch))).collect()
     }
 
     /// Transfers leadership to another replica, if it leads.

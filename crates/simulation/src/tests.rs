@@ -277,7 +277,7 @@ fn longest_pause_ms(world: &World, partition: usize, since_ms: u64) -> u64 {
 /// Longest pause of acknowledgements after one fault while a majority lives, in ms of virtual time.
 const PAUSE_MAX_MS: u64 = 3_000;
 /// Number of mixture seeds of a whole cluster for each seed that is tried with each kind of fault alone.
-const SEEDS_A_SEED: u64 = 40;
+const SEEDS_A_SEED: u64 = 24;
 
 /// One fault, and the node at which it begins.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! A world: nodes with replicas of partitions on one thread, with virtual clock, network and disks, producers, consumers and faults.
+//! A world: nodes with replicas of partitions, one thread at a time, with virtual clock, network and disks, producers, consumers and faults.
 //!
 //! All randomness comes from a seed, so that equal seeds give equal histories. A run has faults for most of its time. Then all nodes
 //! come back: the groups have to acknowledge records again, and all replicas have to become equal. The verdict is that of
@@ -93,7 +93,7 @@ pub(crate) struct Packet {
     pub(crate) parcel: Parcel,
 }
 
-/// What a node leads, as it was last looked at.
+/// Leaderships of a node, as they were last looked at.
 #[derive(Default)]
 struct Led {
     /// Terms in which it leads, by partition.
@@ -124,7 +124,7 @@ pub(crate) struct World {
     pub(crate) packets: BTreeMap<(u64, u64), Packet>,
     sent: u64,
     links: Links,
-    /// What nodes led when they last sent their messages.
+    /// Leaderships by node.
     led: Vec<Led>,
     /// Arrival time of the last message of each pair, since a link keeps the order.
     last_arrival: BTreeMap<(usize, usize), u64>,
@@ -302,7 +302,6 @@ impl World {
         self.delete_records();
         for number in 0..self.nodes.len() {
             self.settle(number);
-            self.note_led(number);
             if self.is_turn_of(number, CHECK_TURNS) {
                 self.nodes[number].check();
             }
@@ -311,7 +310,7 @@ impl World {
         self.end_failed();
     }
 
-    /// Returns true in one of so many turns, for each node in another one.
+    /// Returns true in one of so many turns, which is not the same one for all nodes.
     pub(crate) fn is_turn_of(&self, node: usize, turns: u64) -> bool {
         (self.now_ms / TURN_MS + node as u64).is_multiple_of(turns)
     }
@@ -358,15 +357,13 @@ impl World {
         }
     }
 
-    /// Takes note of what a node leads now. Returns true if that has changed since the last turn.
+    /// Takes note of what a node leads now. Returns true if that has changed in this turn.
     fn note_led(&mut self, node: usize) -> bool {
-        let of_world = &self.nodes[node];
-        let terms: Vec<_> = (0..self.partitions).map(|partition| of_world.leads(partition)).collect();
-        let led = &mut self.led[node];
+        let (terms, led) = (self.nodes[node].led(), &mut self.led[node]);
         if terms != led.terms {
             *led = Led { terms, changes: led.changes + 1, changed_at_ms: self.now_ms };
         }
-        self.now_ms <= led.changed_at_ms + TURN_MS
+        self.now_ms == led.changed_at_ms
     }
 
     /// Ends the link of a lost packet: drops the other packets on it, and notifies the sender.
@@ -421,6 +418,7 @@ impl World {
     }
 
     fn post(&mut self, from: usize, to: usize, parcel: Parcel) {
+        self.note_led(from);
         let of_nodes = self.nodes[from].delay_max_ms().max(self.nodes[to].delay_max_ms());
         let arrival = self.now_ms + 1 + self.random.below(self.delay_max_ms.max(of_nodes));
         let last = self.last_arrival.entry((from, to)).or_default();

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
+use clap::error::ErrorKind;
 use mainstem_simulation::{
     ClusterOptions, FaultKinds, SimulationOptions, Verdict, simulate, simulate_cluster,
 };
@@ -42,7 +43,8 @@ pub(crate) struct Simulate {
 /// Runs the seeds. Fails if an invariant was violated in one of them.
 pub(crate) fn run(arguments: &Simulate) -> Result<()> {
     if arguments.nodes == 1 && !arguments.one_partition {
-        bail!("a whole cluster has at least two nodes; with --nodes 1 use --one-partition");
+        let what = "a whole cluster has at least two nodes; with --nodes 1 use --one-partition\n";
+        clap::Command::new("mainstem simulate").error(ErrorKind::ArgumentConflict, what).exit();
     }
     let (mut verdicts, mut bad) = (Vec::new(), Vec::new());
     for seed in arguments.seed..arguments.seed.saturating_add(arguments.runs) {

@@ -1,5 +1,9 @@
+use std::collections::BTreeMap;
+
+use super::super::origin::{StaticOrigin, environment_name};
+use super::super::problem::ConfigError;
 use super::super::properties::Properties;
-use super::super::sources::{StaticOrigin, environment_name};
+use super::super::sources::Sources;
 use super::*;
 
 fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {

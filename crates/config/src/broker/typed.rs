@@ -4,20 +4,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{
-    ALL_LOG_DIRS, AuthenticationConfig, AuthorizerConfig, CleanerConfig, GroupLimits, HttpAuthentication,
-    LogMaintenance, MetadataLogConfig, NetworkConfig, OffsetsConfig, QuotaConfig, ReplicationConfig,
-    TopicDefaults, TransactionLogConfig,
-};
+use super::ALL_LOG_DIRS;
+use crate::broker_values::BrokerValues;
 use crate::group_settings::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
 use crate::key::Scope;
 use crate::listeners::{Endpoint, ListenerKeys, Listeners, is_loopback};
+use crate::problem::Problem;
 use crate::quorum::Quorum;
 use crate::quota_windows::Windows;
 use crate::sasl::SecretText;
-use crate::sources::{BrokerValues, Problem};
+use crate::settings::{
+    AuthenticationConfig, AuthorizerConfig, CleanerConfig, GroupLimits, LogMaintenance, MetadataLogConfig,
+    NetworkConfig, OffsetsConfig, QuotaConfig, ReplicationConfig, TopicDefaults, TransactionLogConfig,
+};
 use crate::table;
-use crate::tls::TlsListener;
+use crate::tls::{HttpAuthentication, TlsListener};
 use crate::topic::TopicConfigValues;
 use crate::value::ConfigValue;
 

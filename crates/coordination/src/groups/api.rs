@@ -1,6 +1,6 @@
 //! Inputs and outputs of the coordinator: requests, effects and replies.
 
-pub use mainstem_records::{Producer, TransactionEnd};
+use mainstem_records::Producer;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
@@ -20,78 +20,13 @@ use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 use mainstem_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequest;
 use mainstem_wire::messages::txn_offset_commit_response::TxnOffsetCommitResponse;
-use std::fmt;
 
 use super::consumer::describe::ConsumerDescription;
 use super::consumer::patterns::MatchedPatterns;
 use super::describe::{ClassicDescription, ListFilter, ListPart, ListPosition};
+use super::log::CoordinatorRecord;
 use super::offset_fetch::{Fetch, Fetched};
-
-/// The driver's name for one request; its one reply has it too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Token(pub u64);
-
-/// The coordinator's name for one append; the driver gives it back with the append's outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket {
-    /// The partition of `__consumer_offsets` that the records belong to.
-    pub partition: i32,
-    /// Ascending over the coordinator's life.
-    pub(crate) number: u64,
-}
-
-/// One entry of a partition of `__consumer_offsets`, for [`load`](super::GroupCoordinator::load).
-#[derive(Debug, Clone, Copy)]
-pub enum LogEntry<'r> {
-    /// A record that has a key.
-    Record {
-        /// The key.
-        key: &'r [u8],
-        /// The value; none is a tombstone.
-        value: Option<&'r [u8]>,
-        /// The producer of the record's batch, if that is transactional.
-        producer: Option<Producer>,
-    },
-    /// A control record that ends a transaction.
-    End(TransactionEnd),
-}
-
-/// The origin of a request, as far as groups need it.
-#[derive(Debug, Clone, Copy)]
-pub struct RequestContext<'a> {
-    /// The version that the client sent the request in.
-    pub api_version: i16,
-    /// The client id of the request's header, empty if null.
-    pub client_id: &'a str,
-    /// The peer as Kafka shows it in DescribeGroups: a slash and the address.
-    pub client_host: &'a str,
-    /// The topics that patterns of the request may match.
-    pub visible: VisibleTopics<'a>,
-}
-
-/// The topics that the sender of a request may know of: a pattern matches no others (KIP-848).
-#[derive(Clone, Copy, Default)]
-pub struct VisibleTopics<'a>(Option<&'a dyn Fn(&str) -> bool>);
-
-impl<'a> VisibleTopics<'a> {
-    /// Every topic.
-    pub const ALL: VisibleTopics<'static> = VisibleTopics(None);
-
-    /// The topics for whose names `may_describe` returns true.
-    pub fn by(may_describe: &'a dyn Fn(&str) -> bool) -> Self {
-        VisibleTopics(Some(may_describe))
-    }
-
-    pub(crate) fn has(self, name: &str) -> bool {
-        self.0.is_none_or(|may_describe| may_describe(name))
-    }
-}
-
-impl fmt::Debug for VisibleTopics<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "those that may be described" } else { "all" })
-    }
-}
+use super::token::{Ticket, Token};
 
 /// One request. The structs may borrow from the frame; what is kept is copied.
 #[derive(Debug)]
@@ -181,15 +116,6 @@ pub enum Reply {
     ConsumerGroupHeartbeat(ConsumerGroupHeartbeatResponse<'static>),
     /// To ConsumerGroupDescribe.
     ConsumerGroupDescribe(Vec<ConsumerDescription>),
-}
-
-/// One record for `__consumer_offsets` or `__transaction_state`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CoordinatorRecord {
-    /// The record's key: the type, then the key's fields.
-    pub key: Vec<u8>,
-    /// The value: the version, then the value's fields; none is a tombstone.
-    pub value: Option<Vec<u8>>,
 }
 
 /// Work for the driver. Effects come in the order in which they were decided.

@@ -10,9 +10,11 @@
 //!            Assigning                            Reconciling                   Stable
 //! ```
 //!
-//! [`change`] has the changes, one record each; [`group`](self::group) is the state that they make; [`turn`] makes them and [`mod@write`]
-//! waits for their append.
+//! [`change`] has the changes, one record each; [`group`](self::group) is the state that they make; [`turn`] makes them, [`append`]
+//! writes them, and [`appended`] handles the outcome.
 
+mod append;
+pub(crate) mod appended;
 pub(crate) mod assignor;
 pub(crate) mod change;
 pub(crate) mod classic_member;
@@ -24,19 +26,18 @@ mod fence;
 pub(crate) mod fuzz;
 pub(crate) mod group;
 pub(crate) mod heartbeat;
-mod member;
+pub(crate) mod member;
 mod migration;
 pub(crate) mod partitions;
 pub(crate) mod patterns;
 mod reconcile;
+pub(crate) mod refusal;
 pub(crate) mod regex;
 pub(crate) mod serve;
 pub(crate) mod subscription;
 mod target;
+pub(crate) mod time_outs;
 pub(crate) mod timers;
 pub(crate) mod topics;
-mod turn;
+pub(crate) mod turn;
 pub(crate) mod write;
-
-pub(crate) use member::Timers;
-pub(crate) use turn::settle;

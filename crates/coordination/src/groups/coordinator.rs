@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use mainstem_records::TransactionEnd;
 use mainstem_wire::messages::consumer_group_describe_request::ConsumerGroupDescribeRequest;
 use mainstem_wire::messages::consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
 use mainstem_wire::messages::describe_groups_request::DescribeGroupsRequest;
@@ -19,13 +20,12 @@ use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 use mainstem_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequest;
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::api::{
-    Effect, LogEntry, Reply, Request, RequestContext, Ticket, Token, TransactionEnd, append_error,
-};
-use super::appends::Completion;
+use super::api::{Effect, Reply, Request, append_error};
+use super::completion::Completion;
 use super::config::GroupConfig;
-use super::consumer::heartbeat::{Beat, JOIN, Refusal};
+use super::consumer::heartbeat::{Beat, JOIN};
 use super::consumer::patterns::DuePatterns;
+use super::consumer::refusal::Refusal;
 use super::consumer::subscription::due_ahead;
 use super::consumer::topics::ClusterTopics;
 use super::consumer::{self, classic_member};
@@ -34,13 +34,17 @@ use super::describe::{ListFilter, ListPart, ListPosition};
 use super::group::{Group, Protocol};
 use super::io::{Io, Usage, may_wait};
 use super::join::Join;
+use super::log::LogEntry;
 use super::offset_fetch::{Fetch, Fetched};
 use super::offsets::TopicNames;
 use super::partition::partition_for;
 use super::replay::Replayed;
+use super::request_context::RequestContext;
 use super::served::{Partition, PartitionContext};
+use super::token::{Ticket, Token};
 use super::{
-    describe, heartbeat, join, leave, offset_commit, offset_fetch, removal, replay, sync, txn_offset_commit,
+    describe, heartbeat, join, leave, lifetime, offset_commit, offset_fetch, refused, removal, replay, sync,
+    txn_offset_commit,
 };
 use crate::time::Now;
 use mainstem_config::ConsumerGroupConfig;
@@ -230,7 +234,7 @@ impl GroupCoordinator {
         };
         let outcome = outcome.map_err(append_error);
         if let Err(error) = outcome {
-            consumer::write::failed(groups, &mut io, ticket.number, error);
+            consumer::appended::failed(groups, &mut io, ticket.number, error);
         }
         io.appends.note(ticket.number, outcome);
         while let Some((completion, outcome)) = io.appends.next() {
@@ -334,16 +338,16 @@ impl GroupCoordinator {
         let (waiter, message) = (request.waiter, request.request);
         let (id, member) = (&*message.group_id, &*message.member_id);
         if let Err(error) = join::validate(&request, &self.config) {
-            return self.reply(waiter.token, join::refused(member, error));
+            return self.reply(waiter.token, refused::join(member, error));
         }
         let PartitionContext { groups, mut io, .. } = match self.writer(now, id) {
             Ok(context) => context,
-            Err(error) => return self.reply(waiter.token, join::refused("", error)),
+            Err(error) => return self.reply(waiter.token, refused::join("", error)),
         };
         let created = !groups.contains_key(id);
         if created {
             if let Err(error) = join::may_create(&io, member) {
-                return io.reply(waiter.token, join::refused(member, error));
+                return io.reply(waiter.token, refused::join(member, error));
             }
             let id: Arc<str> = id.into();
             groups.insert(id.clone(), Group::new(id, now.wall_ms));
@@ -359,7 +363,7 @@ impl GroupCoordinator {
         join::join(classic, &mut io, request);
         io.recount(classic);
         if created && !join::write_created(classic, &mut io, waiter.token) {
-            removal::drop_if_nothing(groups, &mut io, id);
+            lifetime::drop_if_nothing(groups, &mut io, id);
         }
     }
 
@@ -368,7 +372,7 @@ impl GroupCoordinator {
         match context {
             Ok(PartitionContext { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
                 Some(group) if group.converting => {
-                    io.reply(token, sync::refused(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
+                    io.reply(token, refused::sync(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
                 }
                 Some(Group { protocol: Protocol::Classic(classic), .. }) => {
                     sync::sync(classic, &mut io, token, request);
@@ -376,9 +380,9 @@ impl GroupCoordinator {
                 Some(Group { protocol: Protocol::Consumer(group), .. }) => {
                     classic_member::sync(group, &mut io, token, request);
                 }
-                None => io.reply(token, sync::refused(ErrorCode::UNKNOWN_MEMBER_ID)),
+                None => io.reply(token, refused::sync(ErrorCode::UNKNOWN_MEMBER_ID)),
             },
-            Err(error) => self.reply(token, sync::refused(error)),
+            Err(error) => self.reply(token, refused::sync(error)),
         }
     }
 
@@ -413,7 +417,7 @@ impl GroupCoordinator {
         match named(&request.group_id).and_then(|id| self.writer(now, id)) {
             Ok(PartitionContext { groups, mut io, .. }) => match groups.get_mut(&*request.group_id) {
                 Some(group) if group.converting => {
-                    io.reply(token, leave::refused(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
+                    io.reply(token, refused::leave(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
                 }
                 Some(group) if matches!(group.protocol, Protocol::Consumer(_)) => {
                     classic_member::leave(group, &mut io, token, version, request);
@@ -425,7 +429,7 @@ impl GroupCoordinator {
                 }
                 None => io.reply(token, leave::unknown_group(version, request)),
             },
-            Err(error) => self.reply(token, leave::refused(error)),
+            Err(error) => self.reply(token, refused::leave(error)),
         }
     }
 
@@ -531,7 +535,7 @@ impl GroupCoordinator {
             Ok(PartitionContext { groups, mut io, .. }) => {
                 consumer::serve::heartbeat(groups, &mut io, token, beat)
             }
-            Err(refusal) => self.reply(token, consumer::heartbeat::refused(refusal)),
+            Err(refusal) => self.reply(token, consumer::refusal::refused(refusal)),
         }
     }
 
@@ -559,7 +563,7 @@ impl GroupCoordinator {
             Ok(PartitionContext { groups, mut io, .. }) => {
                 removal::delete_offsets(groups, &mut io, token, request)
             }
-            Err(error) => self.reply(token, removal::offsets_refused(error)),
+            Err(error) => self.reply(token, refused::offset_delete(error)),
         }
     }
 

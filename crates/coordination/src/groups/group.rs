@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::classic::{ClassicGroup, State};
 use super::consumer::group::{ConsumerGroup, State as ConsumerState};
 use super::offsets::Offsets;
-use super::open_transactions::OpenOffsets;
+use super::open_offsets::OpenOffsets;
 
 /// The protocol that a group's members speak, with its state.
 #[derive(Debug)]

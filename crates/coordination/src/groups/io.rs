@@ -3,24 +3,27 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use mainstem_records::Producer;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 
-use super::api::{CoordinatorRecord, Effect, Producer, Reply, Ticket, Token};
-use super::appends::{Appends, Completion};
+use super::api::{Effect, Reply};
+use super::appends::Appends;
 use super::classic::ClassicGroup;
+use super::completion::{Completion, Overdue};
 use super::config::GroupConfig;
-use super::consumer::Timers;
 use super::consumer::group::ConsumerGroup;
+use super::consumer::member::Timers;
 use super::consumer::topics::ClusterTopics;
 use super::deadlines::{Deadlines, Key, Timer};
 use super::group::{Group, Protocol};
+use super::log::CoordinatorRecord;
 use super::member::{JoinWaiter, Member};
 use super::offset_fetch::Fetch;
 use super::offsets::TopicNames;
 use super::open_transactions::OpenTransactions;
-use super::outcome::Overdue;
-use super::{join, memory, sync};
+use super::token::{Ticket, Token};
+use super::{in_flight, refused};
 use crate::time::Now;
 
 /// The amounts that [`GroupConfig`] limits.
@@ -69,12 +72,12 @@ impl Io<'_> {
 
     /// Answers a JoinGroup with an error.
     pub(crate) fn refuse_join(&mut self, to: JoinWaiter, member_id: &str, error: ErrorCode) {
-        self.reply(to.token, join::refused(member_id, error));
+        self.reply(to.token, refused::join(member_id, error));
     }
 
     /// Answers a SyncGroup with an error.
     pub(crate) fn refuse_sync(&mut self, to: Token, error: ErrorCode) {
-        self.reply(to, sync::refused(error));
+        self.reply(to, refused::sync(error));
     }
 
     /// Appends records; `completion` takes effect when the outcome is known.
@@ -97,7 +100,7 @@ impl Io<'_> {
 
     /// Queues an entry with a place in the log behind everything that was appended before; the driver reports the outcome.
     pub(crate) fn enqueue(&mut self, completion: Completion) -> Ticket {
-        self.usage.in_flight_bytes += memory::completion(&completion);
+        self.usage.in_flight_bytes += in_flight::completion(&completion);
         *self.tickets += 1;
         let ticket = Ticket { partition: self.partition, number: *self.tickets };
         let due_ms = self.after(self.config.offsets_commit_timeout_ms);
@@ -115,7 +118,7 @@ impl Io<'_> {
     /// Queues an entry without records behind the appends that are in flight.
     pub(crate) fn wait_behind(&mut self, completion: Completion) {
         *self.tickets += 1;
-        self.usage.in_flight_bytes += memory::completion(&completion);
+        self.usage.in_flight_bytes += in_flight::completion(&completion);
         let due_ms = self.after(self.config.offsets_commit_timeout_ms);
         self.appends.wait(*self.tickets, due_ms, completion);
         self.watch_appends(due_ms);
@@ -134,10 +137,10 @@ impl Io<'_> {
     pub(crate) fn time_out_appends(&mut self, error: ErrorCode) -> Vec<Overdue> {
         let (mut answers, mut groups, mut freed) = (Vec::new(), Vec::new(), 0);
         for completion in self.appends.overdue(self.now.mono_ms) {
-            let before = memory::completion(completion);
+            let before = in_flight::completion(completion);
             answers.extend(completion.take_answer(error));
             groups.extend(completion.take_overdue());
-            freed += before - memory::completion(completion);
+            freed += before - in_flight::completion(completion);
         }
         self.usage.in_flight_bytes -= freed;
         for (token, reply) in answers {
@@ -162,7 +165,7 @@ impl Io<'_> {
 
     /// Subtracts an entry that has left the queue of appends.
     pub(crate) fn left_queue(&mut self, completion: &Completion) {
-        self.usage.in_flight_bytes -= memory::completion(completion);
+        self.usage.in_flight_bytes -= in_flight::completion(completion);
     }
 
     /// Bytes that may still be kept. Requests in flight are counted as used: most of their bytes are kept later.

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::join_group_request::JoinGroupRequest;
-use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 
-use super::api::{Reply, RequestContext, Token};
-use super::appends::{Completion, Replacement};
 use super::classic::{ClassicGroup, JoinPhase, State};
+use super::completion::{Completion, Replacement};
 use super::config::GroupConfig;
 use super::io::Io;
 use super::member::{self, JoinWaiter, Member, MemberId, Protocol};
 use super::rebalance::{
     complete_if_all_joined, joined, prepare, prepare_or_complete, remove_member, remove_pending,
 };
+use super::request_context::RequestContext;
+use super::token::Token;
 use super::{memory, records};
 
 /// KIP-394: from this version on a new dynamic member is given its id first and must rejoin with it.
@@ -55,12 +55,6 @@ impl<'a> Join<'a> {
     pub(crate) fn instance_id(&self) -> Option<&str> {
         self.request.group_instance_id.as_deref()
     }
-}
-
-/// The answer with an error. The driver encodes the missing protocol as the version requires (KIP-559).
-pub(crate) fn refused(member_id: &str, error: ErrorCode) -> Reply {
-    let member_id = member_id.to_string().into();
-    Reply::JoinGroup(JoinGroupResponse { member_id, error_code: error.0, ..Default::default() })
 }
 
 /// Checks a request as far as that is possible without its group.

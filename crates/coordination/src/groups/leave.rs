@@ -6,10 +6,12 @@ use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::leave_group_request::{LeaveGroupRequest, MemberIdentity};
 use mainstem_wire::messages::leave_group_response::{LeaveGroupResponse, MemberResponse};
 
-use super::api::{Reply, Token};
+use super::api::Reply;
 use super::classic::{ClassicGroup, State};
 use super::io::Io;
 use super::rebalance::{self, remove_member, remove_pending};
+use super::refused;
+use super::token::Token;
 
 /// Before this version a request names one member, and the response has one error.
 const SEVERAL_MEMBERS_SINCE: i16 = 3;
@@ -23,7 +25,7 @@ pub(crate) fn leave(
     request: &LeaveGroupRequest<'_>,
 ) {
     if group.state == State::Dead {
-        return io.reply(token, refused(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+        return io.reply(token, refused::leave(ErrorCode::COORDINATOR_NOT_AVAILABLE));
     }
     let members: Vec<MemberResponse<'static>> = identities(request, api_version)
         .iter()
@@ -42,11 +44,6 @@ pub(crate) fn leave(
 pub(crate) fn unknown_group(api_version: i16, request: &LeaveGroupRequest<'_>) -> Reply {
     let unknown = |member: &MemberIdentity<'_>| answer(member, Err(ErrorCode::UNKNOWN_MEMBER_ID));
     left(api_version, identities(request, api_version).iter().map(unknown).collect())
-}
-
-/// The answer with an error for the whole request.
-pub(crate) fn refused(error: ErrorCode) -> Reply {
-    Reply::LeaveGroup(LeaveGroupResponse { error_code: error.0, ..Default::default() })
 }
 
 /// Returns the members that leave, in the form of versions 3 and later.

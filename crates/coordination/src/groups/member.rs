@@ -7,8 +7,8 @@ use mainstem_wire::messages::describe_groups_response::DescribedGroupMember;
 use mainstem_wire::messages::join_group_request::JoinGroupRequestProtocol;
 use mainstem_wire::messages::join_group_response::JoinGroupResponseMember;
 
-use super::api::Token;
 use super::deadlines::Timer;
+use super::token::Token;
 
 /// The id that the coordinator gave a member.
 pub(crate) type MemberId = Arc<str>;

@@ -1,7 +1,6 @@
 //! OffsetCommit (8), v2-10: an offset is readable, and its commit answered, once its record is durable.
 
-use std::sync::Arc;
-
+use mainstem_records::Producer;
 use mainstem_wire::messages::offset_commit_request::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -10,16 +9,18 @@ use mainstem_wire::messages::offset_commit_response::{
 };
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::api::{Producer, Reply, Token};
-use super::appends::{Completion, PendingOffset};
+use super::api::Reply;
 use super::classic::{ClassicGroup, State};
+use super::committed_offset::{CommittedOffset, PendingOffset, TopicPartition};
+use super::completion::Completion;
 use super::consumer::commit::committer;
 use super::consumer::group::ConsumerGroup;
+use super::durable_offsets::release;
 use super::group::{Group, Groups, Protocol};
 use super::heartbeat::keep_alive;
 use super::io::Io;
-use super::offsets::{CommittedOffset, TopicPartition};
-use super::{memory, outcome, records};
+use super::token::Token;
+use super::{memory, records, refused};
 
 /// From this version on the error for an unknown group is GROUP_ID_NOT_FOUND; before, clients only know ILLEGAL_GENERATION.
 const GROUP_ID_NOT_FOUND_SINCE: i16 = 9;
@@ -54,7 +55,7 @@ pub(crate) struct Commit<'r> {
 pub(crate) fn write(groups: &Groups, io: &mut Io<'_>, commit: Commit<'_>) {
     if !commit.offsets.is_empty() && !fits_limits(groups.get(commit.group), io, &commit) {
         release(io, commit.offsets);
-        let refused = outcome::with_error(commit.answer, ErrorCode::INVALID_COMMIT_OFFSET_SIZE);
+        let refused = refused::with_error(commit.answer, ErrorCode::INVALID_COMMIT_OFFSET_SIZE);
         return io.reply(commit.token, refused);
     }
     let Commit { group, producer, offsets, token, answer } = commit;
@@ -260,66 +261,4 @@ fn answer(
 /// The answer with one error for everything.
 pub(crate) fn refused(request: &OffsetCommitRequest<'_>, error: ErrorCode) -> Reply {
     Reply::OffsetCommit(answer(request, |_, _| error))
-}
-
-/// The outcome of a commit's append.
-pub(crate) fn committed_offsets(
-    groups: &mut Groups,
-    io: &mut Io<'_>,
-    group: &Arc<str>,
-    offsets: Vec<PendingOffset>,
-) {
-    for PendingOffset { at, offset } in offsets {
-        insert(groups, io, group, at, offset);
-    }
-}
-
-/// Makes a durable offset readable that belongs to no transaction. Offsets of open transactions before it will not replace it.
-pub(crate) fn insert(
-    groups: &mut Groups,
-    io: &mut Io<'_>,
-    group: &Arc<str>,
-    at: TopicPartition,
-    offset: CommittedOffset,
-) {
-    let group = group_of(groups, io, group);
-    group.open_offsets.overtake(&at, u64::MAX);
-    put(group, io, at, offset);
-}
-
-/// The group of a durable offset. One that was unknown until now only stores offsets.
-pub(crate) fn group_of<'g>(groups: &'g mut Groups, io: &mut Io<'_>, id: &Arc<str>) -> &'g mut Group {
-    groups.entry(id.clone()).or_insert_with(|| {
-        io.usage.groups += 1;
-        let mut group = Group::new(id.clone(), io.now.wall_ms);
-        if let Some(classic) = group.classic() {
-            io.recount(classic);
-        }
-        group
-    })
-}
-
-/// Makes an offset readable, in place of the former one.
-pub(crate) fn put(group: &mut Group, io: &mut Io<'_>, at: TopicPartition, offset: CommittedOffset) {
-    io.usage.bytes += memory::offset(&offset);
-    match group.offsets.insert(&at.topic, at.partition, offset) {
-        Some(replaced) => io.usage.bytes -= memory::offset(&replaced),
-        None => io.usage.offsets += 1,
-    }
-    io.topics.release(at.topic);
-}
-
-/// The answer to a commit whose append failed, or took too long.
-pub(crate) fn not_committed(mut response: OffsetCommitResponse<'static>, error: ErrorCode) -> Reply {
-    for partition in response.topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
-        partition.error_code = error.0;
-    }
-    Reply::OffsetCommit(response)
-}
-
-/// Releases offsets that will not be written.
-pub(crate) fn release(io: &mut Io<'_>, offsets: Vec<PendingOffset>) {
-    for pending in offsets {
-        io.topics.release(pending.at.topic);
-    }
 }

@@ -14,10 +14,11 @@ use mainstem_wire::messages::offset_fetch_response::{
 };
 use mainstem_wire::{ErrorCode, Uuid};
 
+use super::committed_offset::CommittedOffset;
 use super::consumer::commit::may_fetch;
 use super::group::{Group, Groups, Protocol};
-use super::offsets::{CommittedOffset, Offsets, Reading, TopicNames};
-use super::open_transactions::OpenOffsets;
+use super::offsets::{Offsets, Reading, TopicNames};
+use super::open_offsets::OpenOffsets;
 use super::shared_map::SharedMap;
 
 /// The offset in the answer for a partition without a committed offset.

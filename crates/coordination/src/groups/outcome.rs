@@ -1,20 +1,17 @@
 //! The effects of an append's outcome on its group.
 
-use std::sync::Arc;
-
 use mainstem_wire::ErrorCode;
-use mainstem_wire::messages::offset_delete_response::OffsetDeleteResponse;
 
-use super::api::{Reply, Token};
-use super::appends::{Completion, Replacement};
+use super::api::Reply;
 use super::classic::{ClassicGroup, State};
-use super::consumer::heartbeat::{self, Refusal};
+use super::completion::{Completion, Held, Late, Overdue};
+use super::durable_offsets::{committed_offsets, release};
 use super::group::{Group, Groups};
 use super::io::Io;
-use super::offset_commit::{committed_offsets, not_committed, release};
+use super::lifetime::drop_if_nothing;
 use super::offset_fetch::Fetched;
-use super::rebalance::{self, Held};
-use super::{join, leave, offset_fetch, open_transactions, removal, sync, txn_offset_commit};
+use super::refused::with_error;
+use super::{join, offset_fetch, rebalance, removal, sync, transaction_offsets};
 
 impl Completion {
     /// Lets the outcome take effect.
@@ -24,7 +21,7 @@ impl Completion {
                 match (outcome, producer_id) {
                     (Ok(()), None) => committed_offsets(groups, io, &group, offsets),
                     (Ok(()), Some(producer_id)) => {
-                        open_transactions::add(groups, io, &group, producer_id, offsets);
+                        transaction_offsets::add(groups, io, &group, producer_id, offsets);
                     }
                     (Err(_), _) => release(io, offsets),
                 }
@@ -32,13 +29,13 @@ impl Completion {
             }
             Completion::Ended(how) => {
                 if outcome.is_ok() {
-                    open_transactions::end(groups, io, how);
+                    transaction_offsets::end(groups, io, how);
                 }
             }
             Completion::Created { group, .. } => {
                 if let (Some(classic), Err(error)) = (written(groups, &group, outcome), outcome) {
                     not_created(classic, io, error);
-                    removal::drop_if_nothing(groups, io, &group);
+                    drop_if_nothing(groups, io, &group);
                 }
             }
             Completion::Assignment { group, generation, assignments, .. } => {
@@ -81,40 +78,6 @@ impl Completion {
         }
     }
 
-    /// Removes the request that waits for the outcome, answered by an error. Those of the members of classic groups are with their group,
-    /// see [`Completion::take_overdue`].
-    pub(crate) fn take_answer(&mut self, error: ErrorCode) -> Option<(Token, Reply)> {
-        let (token, reply) = match self {
-            Completion::Commit { held, .. }
-            | Completion::Emptied { held, .. }
-            | Completion::Removed { held, .. } => held.take()?,
-            Completion::Fetch { waiting } => {
-                let (token, fetch) = waiting.take()?;
-                // Requests before v2 have no require_stable and never wait.
-                return Some((token, Reply::OffsetFetch(Fetched::refused(fetch, error, i16::MAX))));
-            }
-            Completion::Consumer(write) => write.answer.take()?,
-            Completion::Created { .. }
-            | Completion::Assignment { .. }
-            | Completion::Replaced { .. }
-            | Completion::Ended(_) => return None,
-        };
-        Some((token, with_error(reply, error)))
-    }
-
-    /// Returns the classic group whose members have waited too long for this outcome, and the reason. Later calls return nothing.
-    pub(crate) fn take_overdue(&mut self) -> Option<Overdue> {
-        let (group, what) = match self {
-            Completion::Created { group, waiting } => (group, Late::Group(waiting.take()?)),
-            Completion::Assignment { group, generation, awaited, .. } => {
-                (group, std::mem::take(awaited).then_some(Late::Assignment(*generation))?)
-            }
-            Completion::Replaced { group, replacement } => (group, Late::Replacement(replacement.take()?)),
-            _ => return None,
-        };
-        Some(Overdue { group: group.clone(), what })
-    }
-
     /// Answers requests that wait with `error` when the partition is unloaded. Members that wait are answered with their group.
     pub(crate) fn unload(mut self, io: &mut Io<'_>, error: ErrorCode) {
         if let Some((token, reply)) = self.take_answer(error) {
@@ -136,20 +99,6 @@ impl Completion {
             | Completion::Ended(_) => {}
         }
     }
-}
-
-/// A record of a classic group takes longer than its members wait (`offsets.commit.timeout.ms`).
-pub(crate) struct Overdue {
-    group: Arc<str>,
-    what: Late,
-}
-
-/// The purpose of the late record.
-enum Late {
-    Group(Token),
-    /// The assignment of a generation.
-    Assignment(i32),
-    Replacement(Replacement),
 }
 
 impl Overdue {
@@ -197,21 +146,4 @@ fn answer(io: &mut Io<'_>, held: Held, outcome: Result<(), ErrorCode>) {
         Err(error) => with_error(reply, error),
     };
     io.reply(token, reply);
-}
-
-/// The error for the whole of a request of the same kind.
-pub(crate) fn with_error(reply: Reply, error: ErrorCode) -> Reply {
-    match reply {
-        Reply::OffsetCommit(response) => not_committed(response, error),
-        Reply::TxnOffsetCommit(response) => txn_offset_commit::not_committed(response, error),
-        Reply::LeaveGroup(_) => leave::refused(error),
-        Reply::JoinGroup(response) => join::refused(&response.member_id, error),
-        Reply::SyncGroup(_) => sync::refused(error),
-        Reply::ConsumerGroupHeartbeat(_) => heartbeat::refused(Refusal::new(error, error.message())),
-        Reply::DeleteGroup(_) => Reply::DeleteGroup(error),
-        Reply::OffsetDelete(_) => {
-            Reply::OffsetDelete(OffsetDeleteResponse { error_code: error.0, ..Default::default() })
-        }
-        other => unreachable!("{other:?} does not wait for an append in this way"),
-    }
 }

@@ -6,16 +6,13 @@ use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 
-use super::api::{Reply, Token};
-use super::appends::Completion;
+use super::api::Reply;
 use super::classic::{ClassicGroup, JoinPhase, State};
+use super::completion::{Completion, Held};
 use super::deadlines::{Fired, Key, Timer};
 use super::io::Io;
 use super::member::{Member, MemberId};
 use super::records;
-
-/// A request that is answered only when the write that it caused, if any, is durable.
-pub(crate) type Held = Option<(Token, Reply)>;
 
 /// Begins a rebalance if the state allows one, or ends the running one if all members are there.
 pub(crate) fn prepare_or_complete(group: &mut ClassicGroup, io: &mut Io<'_>) {

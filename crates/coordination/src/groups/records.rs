@@ -17,11 +17,11 @@ use mainstem_wire::messages::offset_commit_key::OffsetCommitKey;
 use mainstem_wire::messages::offset_commit_value::OffsetCommitValue;
 use mainstem_wire::{DecodeError, EncodeError, Uuid};
 
-use super::api::CoordinatorRecord;
 use super::classic::ClassicGroup;
+use super::committed_offset::CommittedOffset;
 use super::consumer::change::Change;
+use super::log::CoordinatorRecord;
 use super::member::Member;
-use super::offsets::CommittedOffset;
 
 const OFFSET_VALUE_VERSION: i16 = 4;
 const EXPIRING_OFFSET_VALUE_VERSION: i16 = 1;

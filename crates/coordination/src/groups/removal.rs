@@ -12,14 +12,16 @@ use mainstem_wire::messages::offset_delete_response::{
     OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
 };
 
-use super::api::{CoordinatorRecord, Reply, Token};
-use super::appends::Completion;
+use super::api::Reply;
 use super::classic::{ClassicGroup, State};
+use super::committed_offset::{CommittedOffset, TopicPartition};
+use super::completion::{Completion, Held};
 use super::group::{Group, Groups, Occupancy, Protocol};
 use super::io::Io;
-use super::offsets::{CommittedOffset, TopicPartition};
-use super::rebalance::{self, Held};
-use super::{memory, open_transactions, records};
+use super::lifetime::drop_if_nothing;
+use super::log::CoordinatorRecord;
+use super::token::Token;
+use super::{memory, rebalance, records, refused, transaction_offsets};
 
 /// The offsets and tombstones to write for one group.
 struct Removal {
@@ -151,15 +153,15 @@ pub(crate) fn delete_offsets(
     request: &OffsetDeleteRequest<'_>,
 ) {
     let Some(group) = groups.get(&*request.group_id) else {
-        return io.reply(token, offsets_refused(ErrorCode::GROUP_ID_NOT_FOUND));
+        return io.reply(token, refused::offset_delete(ErrorCode::GROUP_ID_NOT_FOUND));
     };
     match group.occupancy() {
-        Occupancy::Dead => return io.reply(token, offsets_refused(ErrorCode::GROUP_ID_NOT_FOUND)),
+        Occupancy::Dead => return io.reply(token, refused::offset_delete(ErrorCode::GROUP_ID_NOT_FOUND)),
         Occupancy::Changing => {
-            return io.reply(token, offsets_refused(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
+            return io.reply(token, refused::offset_delete(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
         }
         Occupancy::Empty | Occupancy::Consumers => {}
-        Occupancy::Others => return io.reply(token, offsets_refused(ErrorCode::NON_EMPTY_GROUP)),
+        Occupancy::Others => return io.reply(token, refused::offset_delete(ErrorCode::NON_EMPTY_GROUP)),
     }
     let pending: HashSet<TopicPartition> = io.appends.pending_offsets(&request.group_id).cloned().collect();
     let (reply, offsets) = pick(group, io, &pending, request);
@@ -202,11 +204,6 @@ fn pick(
         });
     }
     (Reply::OffsetDelete(OffsetDeleteResponse { topics, ..Default::default() }), offsets)
-}
-
-/// The answer to OffsetDelete with an error for the whole request.
-pub(crate) fn offsets_refused(error: ErrorCode) -> Reply {
-    Reply::OffsetDelete(OffsetDeleteResponse { error_code: error.0, ..Default::default() })
 }
 
 /// Removes the offsets of a topic that was deleted.
@@ -266,18 +263,8 @@ pub(crate) fn remove_offset(groups: &mut Groups, io: &mut Io<'_>, id: &str, topi
         io.usage.offsets -= 1;
         io.usage.bytes -= memory::offset(&removed);
     }
-    open_transactions::forget(group, io, topic, partition);
+    transaction_offsets::forget(group, io, topic, partition);
     drop_if_nothing(groups, io, id);
-}
-
-/// Drops a group that has no members, offsets or records.
-pub(crate) fn drop_if_nothing(groups: &mut Groups, io: &mut Io<'_>, id: &str) {
-    if groups.get(id).is_some_and(Group::is_nothing) {
-        if let Some(group) = groups.remove(id) {
-            io.uncount_protocol(&group.protocol);
-        }
-        io.usage.groups -= 1;
-    }
 }
 
 /// Removes a group whose tombstone is durable. If offsets were committed behind it, they stay as a group that only stores offsets.

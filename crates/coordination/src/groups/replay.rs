@@ -3,20 +3,21 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use mainstem_records::Producer;
 use mainstem_wire::messages::group_metadata_value::{GroupMetadataValue, MemberMetadata};
 
-use super::api::{LogEntry, Producer};
-use super::appends::PendingOffset;
 use super::classic::{ClassicGroup, State};
+use super::committed_offset::{PendingOffset, TopicPartition};
 use super::consumer::change::Change;
 use super::consumer::group::ConsumerGroup;
-use super::consumer::{settle, timers};
+use super::consumer::timers;
+use super::consumer::turn::settle;
 use super::group::{Group, Groups, Protocol};
 use super::io::Io;
+use super::log::LogEntry;
 use super::member::{Member, Protocol as Offered};
-use super::offsets::TopicPartition;
 use super::records::{self, Record};
-use super::{offset_commit, open_transactions, rebalance, removal};
+use super::{durable_offsets, lifetime, rebalance, removal, transaction_offsets};
 
 /// The result of a replay, in numbers of records.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub(crate) fn replay(groups: &mut Groups, io: &mut Io<'_>, entry: LogEntry<'_>, 
     let (key, value, producer) = match entry {
         LogEntry::Record { key, value, producer } => (key, value, producer),
         LogEntry::End(end) => {
-            open_transactions::end(groups, io, end);
+            transaction_offsets::end(groups, io, end);
             replayed.applied += 1;
             return;
         }
@@ -72,10 +73,10 @@ fn replay_offset(
     let group = id_of(groups, group);
     match producer {
         Some(producer) => {
-            let group = offset_commit::group_of(groups, io, &group);
-            open_transactions::add_one(group, io, producer.id, offset);
+            let group = lifetime::group_of(groups, io, &group);
+            transaction_offsets::add_one(group, io, producer.id, offset);
         }
-        None => offset_commit::insert(groups, io, &group, offset.at, offset.offset),
+        None => durable_offsets::insert(groups, io, &group, offset.at, offset.offset),
     }
 }
 
@@ -109,7 +110,7 @@ fn replay_group(groups: &mut Groups, io: &mut Io<'_>, id: &str, value: Option<&G
     classic.counted = old.counted;
     *old = classic;
     io.recount(old);
-    removal::drop_if_nothing(groups, io, &id);
+    lifetime::drop_if_nothing(groups, io, &id);
 }
 
 /// Replays a record of a consumer group. The first one that is no tombstone makes the group one.
@@ -136,7 +137,7 @@ fn replay_consumer(groups: &mut Groups, io: &mut Io<'_>, id: &str, change: Chang
     settle(consumer, io, members_before);
     if !consumer.stored {
         io.exchange(group, Protocol::Classic(ClassicGroup::new(id.clone(), io.now.wall_ms)));
-        removal::drop_if_nothing(groups, io, &id);
+        lifetime::drop_if_nothing(groups, io, &id);
     }
 }
 

@@ -3,13 +3,14 @@
 use mainstem_wire::ErrorCode;
 
 use super::api::append_error;
-use super::appends::{Appends, Completion};
-use super::consumer::timers;
+use super::appends::Appends;
+use super::completion::Completion;
+use super::consumer::{time_outs, timers};
 use super::deadlines::{Fired, Key, Timer};
 use super::group::{Groups, Protocol};
 use super::io::Io;
-use super::open_transactions::{self, OpenTransactions};
-use super::{rebalance, removal};
+use super::open_transactions::OpenTransactions;
+use super::{rebalance, removal, transaction_offsets};
 
 /// One partition of `__consumer_offsets` that this node serves.
 #[derive(Debug, Default)]
@@ -72,7 +73,7 @@ impl PartitionContext<'_> {
                         rebalance::fire(classic, &mut self.io, at, key);
                         self.io.recount(classic);
                     }
-                    Protocol::Consumer(_) => timers::fire(group, &mut self.io, at, key),
+                    Protocol::Consumer(_) => time_outs::fire(group, &mut self.io, at, key),
                 }
             }
         }
@@ -100,7 +101,7 @@ impl PartitionContext<'_> {
             self.io.usage.bytes -= group.offsets.bytes() + group.open_offsets.bytes();
             group.offsets.clear(self.io.topics);
         }
-        open_transactions::clear(&mut self.io);
+        transaction_offsets::clear(&mut self.io);
         let partition = self.io.partition;
         self.io.deadlines.cancel(&mut self.service.expiry, || Key::Expiry { partition });
         self.io.unwatch_appends();

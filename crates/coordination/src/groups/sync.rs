@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
-use mainstem_wire::messages::sync_group_response::SyncGroupResponse;
 
-use super::api::{Reply, Token};
-use super::appends::Completion;
+use super::api::Reply;
 use super::classic::{ClassicGroup, State};
+use super::completion::Completion;
 use super::io::Io;
 use super::member::MemberId;
 use super::rebalance::{assigned, fail_assignment, prepare_or_complete, propagate};
 use super::records;
+use super::token::Token;
 
 /// Serves a SyncGroup to its group.
 pub(crate) fn sync(group: &mut ClassicGroup, io: &mut Io<'_>, token: Token, request: &SyncGroupRequest<'_>) {
@@ -32,11 +32,6 @@ pub(crate) fn sync(group: &mut ClassicGroup, io: &mut Io<'_>, token: Token, requ
         }
         State::Empty | State::Dead => unreachable!("validate lets no member of {:?} through", group.state),
     }
-}
-
-/// The answer with an error.
-pub(crate) fn refused(error: ErrorCode) -> Reply {
-    Reply::SyncGroup(SyncGroupResponse { error_code: error.0, ..Default::default() })
 }
 
 fn validate(group: &ClassicGroup, request: &SyncGroupRequest<'_>) -> Result<(), ErrorCode> {

@@ -1,9 +1,9 @@
 //! TxnOffsetCommit (28), v0-5: offsets that are committed or aborted with a transaction's records (KIP-98, KIP-447).
 //!
 //! The request is answered when its records are durable. They belong to the producer's transaction, and take effect with its marker: see
-//! [`open_transactions`](super::open_transactions).
+//! [`transaction_offsets`](super::transaction_offsets).
 
-use mainstem_records::{ProducerEpoch, ProducerId};
+use mainstem_records::{Producer, ProducerEpoch, ProducerId};
 use mainstem_wire::messages::txn_offset_commit_request::{
     TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
@@ -12,16 +12,16 @@ use mainstem_wire::messages::txn_offset_commit_response::{
 };
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::api::{Producer, Reply, Token, append_error};
-use super::appends::PendingOffset;
+use super::api::{Reply, append_error};
 use super::classic::{ClassicGroup, State};
+use super::committed_offset::{CommittedOffset, PendingOffset};
 use super::consumer::commit::transactional_committer;
 use super::consumer::group::ConsumerGroup;
 use super::group::{Groups, Protocol};
 use super::io::Io;
 use super::offset_commit::{self, Commit, Given, may_create};
-use super::offsets::CommittedOffset;
 use super::records;
+use super::token::Token;
 
 /// Producers before this version take COORDINATOR_LOAD_IN_PROGRESS for fatal.
 const LOAD_IN_PROGRESS_SINCE: i16 = 2;
@@ -160,12 +160,4 @@ pub fn refused(
         other => other,
     };
     answer(request, |_, _| error)
-}
-
-/// The answer to a commit that could not be written, or took too long.
-pub(crate) fn not_committed(mut response: TxnOffsetCommitResponse<'static>, error: ErrorCode) -> Reply {
-    for partition in response.topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
-        partition.error_code = error.0;
-    }
-    Reply::TxnOffsetCommit(response)
 }

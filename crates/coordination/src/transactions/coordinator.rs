@@ -15,7 +15,7 @@ use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
 use mainstem_wire::messages::list_transactions_request::ListTransactionsRequest;
 use mainstem_wire::messages::list_transactions_response::ListTransactionsResponse;
 
-use super::add_partitions::{self, Adding};
+use super::adding::Adding;
 use super::api::{Effect, MarkerOutcome, MarkerTicket, ProducerIdTicket, Reply, Request, Ticket};
 use super::config::TransactionConfig;
 use super::deadlines::Deadlines;
@@ -24,7 +24,7 @@ use super::init_producer_id::{self, Init};
 use super::io::{Asked, Io, Usage, Written};
 use super::served::{Partition, PartitionContext};
 use super::state::State;
-use super::{Replayed, Token, end_txn, expiry, markers, memory, outcome, replay};
+use super::{Replayed, Token, add_partitions, end_txn, expiry, markers, memory, outcome, replay, replies};
 use crate::groups::{append_error, partition_for};
 use crate::time::Now;
 
@@ -234,8 +234,8 @@ impl TransactionCoordinator {
             Some(Asked::Idempotent(token)) => {
                 self.usage.bytes -= memory::PRODUCER_ID;
                 let reply = match outcome {
-                    Ok(producer_id) => init_producer_id::initialised(producer_id, ProducerEpoch::ZERO),
-                    Err(error) => init_producer_id::refused(error),
+                    Ok(producer_id) => replies::initialised(producer_id, ProducerEpoch::ZERO),
+                    Err(error) => replies::not_initialised(error),
                 };
                 self.reply(token, reply);
             }
@@ -288,7 +288,7 @@ impl TransactionCoordinator {
             Ok((init, PartitionContext { transactions, mut io, .. })) => {
                 init_producer_id::serve(transactions, &mut io, &init);
             }
-            Err(error) => self.reply(token, init_producer_id::refused(error)),
+            Err(error) => self.reply(token, replies::not_initialised(error)),
         }
     }
 
@@ -305,9 +305,9 @@ impl TransactionCoordinator {
             }
             Ok(_) => {
                 let error = ErrorCode::COORDINATOR_LOAD_IN_PROGRESS;
-                self.reply(token, init_producer_id::refused(error));
+                self.reply(token, replies::not_initialised(error));
             }
-            Err(error) => self.reply(token, init_producer_id::refused(error)),
+            Err(error) => self.reply(token, replies::not_initialised(error)),
         }
     }
 
@@ -351,7 +351,7 @@ impl TransactionCoordinator {
             Ok(PartitionContext { transactions, mut io, .. }) => {
                 end_txn::serve(transactions, &mut io, token, api_version, request);
             }
-            Err(error) => self.reply(token, end_txn::refused(error)),
+            Err(error) => self.reply(token, replies::not_ended(error)),
         }
     }
 

@@ -3,12 +3,11 @@
 use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::end_txn_request::EndTxnRequest;
-use mainstem_wire::messages::end_txn_response::EndTxnResponse;
 
 use super::Token;
-use super::api::Reply;
 use super::image::{EPOCH_BUMP_VERSION, End, Image};
 use super::io::Io;
+use super::replies::{ended, not_ended};
 use super::state::State;
 use super::transaction::{Plan, Transaction, Transactions};
 use super::waiter::Waiter;
@@ -35,14 +34,14 @@ pub(crate) fn serve(
 ) {
     let transaction = transactions.get_mut(&*request.transactional_id);
     let Some(transaction) = transaction.filter(|transaction| transaction.stored) else {
-        return io.reply(token, refused(ErrorCode::INVALID_PRODUCER_ID_MAPPING));
+        return io.reply(token, not_ended(ErrorCode::INVALID_PRODUCER_ID_MAPPING));
     };
     let tells_identity = api_version >= EPOCH_BUMP_SINCE;
     let decision =
         if tells_identity { decide(transaction, request) } else { decide_v1(transaction, request) };
     let image = &transaction.image;
     match decision {
-        Decision::Refuse(error) => io.reply(token, refused(error)),
+        Decision::Refuse(error) => io.reply(token, not_ended(error)),
         Decision::Done => {
             let nothing = (ProducerId::NONE, ProducerEpoch::NONE);
             let identity = (image.producer_id, image.producer_epoch);
@@ -134,15 +133,4 @@ fn is_overflow_retry(image: &Image, request: &EndTxnRequest<'_>) -> bool {
     image.previous_producer_id.get() == request.producer_id
         && request.producer_epoch == ProducerEpoch::LAST.get()
         && image.producer_epoch == ProducerEpoch::ZERO
-}
-
-/// The answer to a transaction that is decided, with the producer's next id and epoch.
-pub(crate) fn ended((id, epoch): (ProducerId, ProducerEpoch)) -> Reply {
-    let (producer_id, producer_epoch) = (id.get(), epoch.get());
-    Reply::EndTxn(EndTxnResponse { producer_id, producer_epoch, ..Default::default() })
-}
-
-/// The answer with an error.
-pub(crate) fn refused(error: ErrorCode) -> Reply {
-    Reply::EndTxn(EndTxnResponse { error_code: error.0, ..Default::default() })
 }

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::init_producer_id_request::InitProducerIdRequest;
-use mainstem_wire::messages::init_producer_id_response::InitProducerIdResponse;
 
-use super::api::Reply;
 use super::config::TransactionConfig;
 use super::image::Image;
 use super::io::Io;
 use super::records::fits;
+use super::replies::not_initialised;
 use super::state::State;
 use super::transaction::{Plan, Transaction, Transactions};
 use super::waiter::Waiter;
@@ -77,7 +76,7 @@ pub(crate) fn serve(transactions: &mut Transactions, io: &mut Io<'_>, init: &Ini
             io.ask(&mut transaction, plan, Waiter::Init(init.token));
             transactions.insert(id, transaction);
         }
-        None => io.reply(init.token, refused(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
+        None => io.reply(init.token, not_initialised(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
     }
 }
 
@@ -85,10 +84,10 @@ pub(crate) fn serve(transactions: &mut Transactions, io: &mut Io<'_>, init: &Ini
 fn again(transaction: &mut Transaction, io: &mut Io<'_>, init: &Init<'_>) {
     let (image, timeout_ms) = (&transaction.image, init.timeout_ms);
     if transaction.is_busy() {
-        return io.reply(init.token, refused(ErrorCode::CONCURRENT_TRANSACTIONS));
+        return io.reply(init.token, not_initialised(ErrorCode::CONCURRENT_TRANSACTIONS));
     }
     if init.expected.is_some_and(|identity| !is_known(image, identity)) {
-        return io.reply(init.token, refused(ErrorCode::PRODUCER_FENCED));
+        return io.reply(init.token, not_initialised(ErrorCode::PRODUCER_FENCED));
     }
     if image.state == State::Ongoing {
         // The risen epoch of the fence belongs to no producer: the client tries again for its own.
@@ -104,7 +103,7 @@ fn again(transaction: &mut Transaction, io: &mut Io<'_>, init: &Init<'_>) {
             let target = image.initialised(epoch, last_epoch, timeout_ms, io.now.wall_ms);
             io.write(transaction, target, Waiter::Init(init.token));
         }
-        None => io.reply(init.token, refused(ErrorCode::PRODUCER_FENCED)),
+        None => io.reply(init.token, not_initialised(ErrorCode::PRODUCER_FENCED)),
     }
 }
 
@@ -125,20 +124,4 @@ fn epochs(image: &Image, expected: Option<ProducerEpoch>) -> Option<(ProducerEpo
         Some(expected) if expected == last => Some((current, last)),
         Some(_) => None,
     }
-}
-
-/// The answer with an id and an epoch.
-pub(crate) fn initialised(id: ProducerId, epoch: ProducerEpoch) -> Reply {
-    let (producer_id, producer_epoch) = (id.get(), epoch.get());
-    Reply::InitProducerId(InitProducerIdResponse { producer_id, producer_epoch, ..Default::default() })
-}
-
-/// The answer with an error.
-pub(crate) fn refused(error: ErrorCode) -> Reply {
-    Reply::InitProducerId(InitProducerIdResponse {
-        error_code: error.0,
-        producer_id: ProducerId::NONE.get(),
-        producer_epoch: ProducerEpoch::NONE.get(),
-        ..Default::default()
-    })
 }

@@ -4,7 +4,7 @@
 //! Each item is charged with its names, and with a fixed amount for its entries in maps. The heap's own overhead is not counted. The charge
 //! depends on nothing but the item itself.
 
-use super::add_partitions::Adding;
+use super::adding::Adding;
 use super::image::{Image, Partitions};
 use super::transaction::{Pending, Transaction};
 use super::waiter::Waiter;

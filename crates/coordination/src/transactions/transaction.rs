@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mainstem_records::ProducerId;
 
-use super::add_partitions::Adding;
+use super::adding::Adding;
 use super::image::{End, Image, Partitions};
 use super::waiter::Waiter;
 

@@ -3,10 +3,10 @@
 use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 
-use super::add_partitions::Adding;
+use super::adding::Adding;
 use super::api::Reply;
 use super::image::Image;
-use super::{Token, end_txn, init_producer_id};
+use super::{Token, replies};
 
 /// The request behind a change of a transactional id.
 #[derive(Debug)]
@@ -29,22 +29,22 @@ impl Waiter {
         match (self, outcome) {
             (Waiter::None, _) => None,
             (Waiter::Init(token), Ok(image)) => {
-                Some((token, init_producer_id::initialised(image.producer_id, image.producer_epoch)))
+                Some((token, replies::initialised(image.producer_id, image.producer_epoch)))
             }
             (Waiter::Fence(token), Ok(_)) => {
-                Some((token, init_producer_id::refused(ErrorCode::CONCURRENT_TRANSACTIONS)))
+                Some((token, replies::not_initialised(ErrorCode::CONCURRENT_TRANSACTIONS)))
             }
             (Waiter::Init(token) | Waiter::Fence(token), Err(error)) => {
-                Some((token, init_producer_id::refused(error)))
+                Some((token, replies::not_initialised(error)))
             }
             (Waiter::Add(adding), Ok(_)) => Some(adding.reply(id, ErrorCode::NONE)),
             (Waiter::Add(adding), Err(error)) => Some(adding.reply(id, error)),
             (Waiter::End { token, tells_identity }, Ok(image)) => {
                 let nothing = (ProducerId::NONE, ProducerEpoch::NONE);
                 let identity = if tells_identity { image.identity_afterwards() } else { nothing };
-                Some((token, end_txn::ended(identity)))
+                Some((token, replies::ended(identity)))
             }
-            (Waiter::End { token, .. }, Err(error)) => Some((token, end_txn::refused(error))),
+            (Waiter::End { token, .. }, Err(error)) => Some((token, replies::not_ended(error))),
         }
     }
 }

@@ -74,6 +74,15 @@ impl<C: Coordinator> Driver<C> {
         self.lanes.lock().contains_key(&partition)
     }
 
+    /// Acts like a process that dies: nothing is written or reported any more, and nobody waits for a reply.
+    pub fn forget_waiting(&self) {
+        let lanes = std::mem::take(&mut *self.lanes.lock());
+        let reports = self.by_hand.get().map(|by_hand| std::mem::take(&mut *by_hand.reports.lock()));
+        let waiting = std::mem::take(&mut self.core.lock().waiting);
+        // Without the locks: they may hold what looks at the coordinator when it is dropped.
+        drop((lanes, reports, waiting));
+    }
+
     /// Fires the deadlines that are due.
     pub fn fire_due(&self) {
         let now_ms = self.clock().mono_ms();

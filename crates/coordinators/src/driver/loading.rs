@@ -8,18 +8,23 @@
 mod tests;
 
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use mainstem_coordination::groups::LogEntry;
 use mainstem_coordination::writes;
 use mainstem_log::VerificationGuard;
 use mainstem_records::LeaderEpoch;
 use mainstem_runtime::clock::Now;
+use mainstem_runtime::sync;
 use mainstem_runtime::worker::Job;
 use mainstem_store::partition::{Durable, Partition};
 use mainstem_store::replay::{Checksums, Entry};
 use mainstem_wire::ErrorCode;
 
 use super::{Coordinator, Core, Driver, whole_or_over};
+
+/// Time of a simulation between two steps of a load, at most.
+const STEP_MAX: Duration = Duration::from_millis(20);
 
 /// Runs the second step of a load that has to wait. It is called on the thread that learns whether the read records are committed; it is
 /// dropped uncalled if the node stops before.
@@ -63,6 +68,7 @@ impl<C: Coordinator> Driver<C> {
     /// another leader.
     pub fn load_one(&self, partition: &Arc<Partition>, run_serving: RunServing) {
         let load = self.begin_load(partition);
+        sync::pass_time(STEP_MAX);
         self.read(load, run_serving);
     }
 
@@ -111,6 +117,7 @@ impl<C: Coordinator> Driver<C> {
         let index = partition.index;
         let read = epoch.and_then(|epoch| {
             self.replay(&partition)?;
+            sync::pass_time(STEP_MAX);
             // After the replay, so that no read record is left out.
             Ok((epoch, partition.ends()?.log_end))
         });

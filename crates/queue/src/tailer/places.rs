@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use mainstem_records::RecordCursor;
 
-use super::OpenBatch;
+use super::message::OpenBatch;
 use crate::map::Map;
 
 /// Records in a step of the walk. The note of a chunk has 16 bytes for so many records of at least 7 bytes each: a 400th of the

@@ -78,7 +78,7 @@ fn a_stalled_thread_has_no_turn_until_its_stall_ends() {
             manual.advance(Duration::from_millis(1));
         }
     };
-    schedule.stall(Duration::from_millis(5), |names| names.iter().position(|name| *name == "other"));
+    schedule.stall(Duration::from_millis(5), |threads| threads.iter().position(|(_, name)| *name == "other"));
     run_for(5);
     assert_eq!(counted(), [5, 0]);
     run_for(1);

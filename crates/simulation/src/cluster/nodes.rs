@@ -108,6 +108,7 @@ impl Cluster {
             return;
         }
         own.start = start;
+        Waiting::check(&self.world.nodes[node]);
         for token in own.waiting.take_all() {
             self.calls.send(self.world.transit(), Parcel::Answer { token, answer: Answer::Gone });
         }

@@ -1,7 +1,7 @@
 //! Faults of a simulated node's disk.
 
 use super::Node;
-use super::running::Running;
+use super::whole::Whole;
 
 /// Bytes that a stop and a start may still write on a full disk.
 const RESERVE_BYTES: u64 = 1 << 20;
@@ -72,7 +72,7 @@ impl Node {
         self.disk.full_until_ms = None;
         self.disk.hangs_until_ms = 0;
         let Some(running) = &mut self.running else { return };
-        running.has_failing_disk = running.has_failed();
+        running.has_failing_disk = running.has_failed(self.id);
         if let Some(round) = &mut running.round {
             round.done_at_ms = round.done_at_ms.min(now_ms);
         }
@@ -91,10 +91,11 @@ impl Node {
 
     /// Returns true if it runs, votes, and has all records that it has acknowledged. Its links do not matter.
     pub(crate) fn is_sound(&self, now_ms: u64) -> bool {
-        let has_free_space = |running: &Running| self.disk.full_until_ms.is_none() && !running.dir.is_full();
-        let runs =
-            self.running.as_ref().is_some_and(|running| has_free_space(running) && !running.has_failed());
-        runs && self.disk.hangs_until_ms <= now_ms && !self.may_lack
+        let Some(running) = &self.running else { return false };
+        let has_space = self.disk.full_until_ms.is_none() && !running.dir.is_full();
+        // Until a whole node serves, it may not have opened the partition.
+        let serves = running.whole.as_ref().is_none_or(Whole::is_in_service);
+        has_space && serves && !self.has_failed() && self.disk.hangs_until_ms <= now_ms && !self.may_lack
     }
 
     /// Returns true if a power cut may have destroyed records that it has acknowledged, and it has not caught up since.

@@ -37,6 +37,8 @@ pub(super) const LAG_MAX_MS: u64 = 1_500;
 const PROMISES_SYNC_MS: u64 = 100;
 /// Longest time until a failed replica notifies its waiters, in ms.
 const SILENT_MAX_MS: u64 = 1_000;
+/// The reason of a failure that a full disk explains.
+const NO_SPACE: &str = "no storage space";
 /// Percent of the turns in which the flusher's helpers do their jobs.
 const JOBS_PERCENT: u64 = 30;
 
@@ -221,10 +223,10 @@ impl Opening<'_> {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(whole) = self.whole.as_ref().filter(|_| !std::thread::panicking()) {
-            whole.group.kill();
+            whole.kill();
         }
         self.dir.flusher().forget_waiting();
-        self.links.forget_disk_steps();
+        self.links.forget_waiting();
     }
 }
 
@@ -348,9 +350,22 @@ impl Running {
         self.end_round(round);
     }
 
-    /// Returns true if the log directory or a replica in it has failed.
-    pub(super) fn has_failed(&self) -> bool {
-        self.dir.failure().is_some() || self.partitions().iter().any(|one| one.replica_failure().is_some())
+    /// Returns true if the process has ended, or the log directory or a replica in it has failed.
+    ///
+    /// # Panics
+    /// If its disk is no reason for that.
+    pub(super) fn has_failed(&self, id: ReplicaId) -> bool {
+        let of_replica = || {
+            let partitions = self.partitions();
+            partitions.iter().find_map(|partition| partition.replica_failure().map(str::to_owned))
+        };
+        let of_dir = || self.dir.failure().map(ToString::to_string);
+        let failure = self.whole.as_ref().and_then(Whole::ended).or_else(of_dir).or_else(of_replica);
+        if let Some(why) = &failure {
+            let lacked_space = self.had_full_disk && why.contains(NO_SPACE);
+            assert!(self.has_failing_disk || lacked_space, "{id}: {why}");
+        }
+        failure.is_some()
     }
 
     /// Stops in order, as the stop of a broker does.

@@ -233,6 +233,15 @@ impl Whole {
         partitions
     }
 
+    /// Acts like a process that dies: its threads end where they are, and what waits is not done.
+    pub(super) fn kill(&self) {
+        self.group.kill();
+        self.node.cluster.iter().for_each(|cluster| cluster.forget_waiting());
+        self.node.local.groups.forget_waiting();
+        self.node.local.transactions.forget_waiting();
+        self.partitions().iter().for_each(|partition| partition.forget_waits());
+    }
+
     /// Begins to stop it in order. Returns false if it has not finished its start: then there is nothing to wait for.
     pub(super) fn begin_stop(&mut self) -> bool {
         if self.stopping.is_none() && self.has_started.load(Ordering::Acquire) {

@@ -808,6 +808,23 @@ impl Partition {
 
 #[cfg(any(test, feature = "sim"))]
 impl Partition {
+    /// Acts like a process that dies: nobody waits any more.
+    pub fn forget_waits(&self) {
+        let mut state = self.lock();
+        let durable_waits = std::mem::take(&mut state.durable_waits);
+        let of_group = match &mut state.log {
+            Ok(Stored::Replicated(member)) => Some((
+                std::mem::take(&mut member.commit_waits),
+                std::mem::take(&mut member.log_start_waits),
+                std::mem::take(&mut member.confirmations.asked),
+            )),
+            _ => None,
+        };
+        drop(state);
+        // Without the lock: they may hold what looks at the partition when it is dropped.
+        drop((durable_waits, of_group));
+    }
+
     /// Looks at the replica, or does to it what nothing but a test does; `None` where none takes part.
     pub fn with_replica_by_hand<T>(&self, act: impl FnOnce(&mut Replica) -> T) -> Option<T> {
         match &mut self.lock().log {

@@ -28,7 +28,7 @@ use mainstem_wire::messages::consumer_group_target_assignment_metadata_key::Cons
 use mainstem_wire::messages::consumer_group_target_assignment_metadata_value::ConsumerGroupTargetAssignmentMetadataValue as TargetEpochValue;
 use mainstem_wire::{DecodeError, EncodeError, Message};
 
-use super::super::api::CoordinatorRecord;
+use super::super::log::CoordinatorRecord;
 use super::super::member::{MemberId, Protocol};
 use super::member::{ClassicMember, Current, MemberState, Profile, topic_names};
 use super::partitions::{Assignment, Owned};

@@ -9,21 +9,23 @@ use mainstem_wire::messages::join_group_response::JoinGroupResponse;
 use mainstem_wire::messages::leave_group_request::LeaveGroupRequest;
 use mainstem_wire::messages::sync_group_request::SyncGroupRequest;
 
-use super::super::api::{Reply, Token};
+use super::super::api::Reply;
 use super::super::group::{Group, Protocol};
 use super::super::io::Io;
-use super::super::join::{Join, MEMBER_ID_REQUIRED_SINCE, refused as refused_join};
+use super::super::join::{Join, MEMBER_ID_REQUIRED_SINCE};
 use super::super::member::{JoinWaiter, MemberId};
-use super::super::{leave, memory, rebalance};
+use super::super::token::Token;
+use super::super::{leave, memory, rebalance, refused};
 use super::group::ConsumerGroup;
 use super::heartbeat::{Before, dynamic_member, reconcile, refuse_if_full, static_member};
 use super::member::{ClassicMember, Member, MemberState, Profile, topic_names};
 use super::migration::{self, Downgrade};
 use super::partitions::Assignment;
 use super::patterns::MatchedPatterns;
+use super::refusal::Refusal;
 use super::subscription::Matching;
-use super::turn::{Outcome, Refusal, Turn};
-use super::{change::Change, embedded, fence, subscription, target, timers, write};
+use super::turn::{Outcome, Turn};
+use super::{append, change::Change, embedded, fence, subscription, target, timers};
 use mainstem_wire::Uuid;
 
 /// Serves a JoinGroup.
@@ -78,7 +80,7 @@ fn finish_join(
         }
     }
     if let Protocol::Consumer(consumer) = &mut group.protocol {
-        write::write(consumer, io, Outcome { records, undo }, answer);
+        append::write(consumer, io, Outcome { records, undo }, answer);
     }
 }
 
@@ -220,7 +222,7 @@ pub(crate) fn sync(group: &mut ConsumerGroup, io: &mut Io<'_>, token: Token, req
     timers::cancel_sync(group, io, &id);
     timers::restart_session(group, io, &id);
     let nothing = Outcome { records: Vec::new(), undo: Vec::new() };
-    write::write(group, io, nothing, Some((token, Reply::SyncGroup(reply))));
+    append::write(group, io, nothing, Some((token, Reply::SyncGroup(reply))));
 }
 
 /// Serves a Heartbeat: it keeps the session alive, and the answer says whether the member has to rejoin.
@@ -281,5 +283,5 @@ pub(crate) fn leave(
 
 /// The answer to a JoinGroup that comes while the group changes its protocol.
 pub(crate) fn not_now(io: &mut Io<'_>, waiter: JoinWaiter, id: &str) {
-    io.reply(waiter.token, refused_join(id, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
+    io.reply(waiter.token, refused::join(id, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
 }

@@ -5,19 +5,22 @@ use std::sync::Arc;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
 
-use super::super::api::{Reply, Token};
+use super::super::api::Reply;
 use super::super::group::{Group, Protocol};
 use super::super::io::Io;
 use super::super::member::MemberId;
+use super::super::token::Token;
 use super::change::Change;
 use super::group::ConsumerGroup;
 use super::heartbeat::{Beat, LEAVE_STATIC, dynamic_member, remove, static_member};
 use super::member::Current;
 use super::partitions::Owned;
+use super::refusal::Refusal;
 use super::subscription::forget_unused;
 use super::target::update_epoch;
-use super::turn::{Answer, Refusal, Turn};
-use super::{migration, write};
+use super::turn::Turn;
+use super::write::Answer;
+use super::{append, migration};
 
 /// Serves the heartbeat of a member that leaves.
 ///
@@ -52,7 +55,7 @@ pub(crate) fn leave(
     let left = Current { epoch: LEAVE_STATIC, assigned, revoking: Owned::default(), ..found.current };
     turn.put(Change::Current(id, Some(left)));
     let outcome = turn.finish(io);
-    write::write(consumer, io, outcome, answer);
+    append::write(consumer, io, outcome, answer);
     Ok(())
 }
 
@@ -71,7 +74,7 @@ pub(crate) fn fence(group: &mut Group, io: &mut Io<'_>, ids: Vec<MemberId>, answ
     }
     update_epoch(&mut turn, true);
     let outcome = turn.finish(io);
-    write::write(consumer, io, outcome, answer);
+    append::write(consumer, io, outcome, answer);
 }
 
 fn take_out(turn: &mut Turn<'_>, id: &MemberId) {

@@ -8,19 +8,19 @@ use mainstem_wire::messages::consumer_group_heartbeat_response::{
 };
 use mainstem_wire::{ErrorCode, Uuid};
 
-use super::super::api::{Reply, RequestContext};
 use super::super::config::GroupConfig;
 use super::super::member::MemberId;
 use super::super::records;
+use super::super::request_context::RequestContext;
 use super::change::Change;
-use super::member::{Current, Member, MemberState, Profile, topic_names};
+use super::member::{Current, Member, Profile, topic_names};
 use super::partitions::{Assignment, Owned};
 use super::patterns::MatchedPatterns;
 use super::reconcile::Reconciliation;
+use super::refusal::Refusal;
 use super::regex::PATTERN_BYTES_MAX;
 use super::subscription::{self, Matching, Subscribed};
 use super::target;
-pub(crate) use super::turn::Refusal;
 use super::turn::Turn;
 use mainstem_config::Assignor;
 
@@ -386,21 +386,7 @@ pub(crate) fn reconcile(
     Ok(())
 }
 
-/// Returns true if the member was asked to revoke partitions; then it has a deadline for that.
-pub(crate) fn must_revoke(current: &Current) -> bool {
-    current.state == MemberState::UnrevokedPartitions
-}
-
 fn assignment(assigned: &Owned) -> ResponseAssignment<'static> {
     let topic = |(topic_id, partitions, _)| TopicPartitions { topic_id, partitions, ..Default::default() };
     ResponseAssignment { topic_partitions: assigned.by_topic().map(topic).collect(), ..Default::default() }
-}
-
-/// The answer with an error.
-pub(crate) fn refused(refusal: Refusal) -> Reply {
-    Reply::ConsumerGroupHeartbeat(ConsumerGroupHeartbeatResponse {
-        error_code: refusal.error.0,
-        error_message: Some(refusal.message.into()),
-        ..Default::default()
-    })
 }

@@ -137,6 +137,11 @@ impl Current {
         Self { epoch, previous_epoch: self.epoch, state, assigned, revoking }
     }
 
+    /// Returns true if the member was asked to revoke partitions; then it has a deadline for that.
+    pub(crate) fn must_revoke(&self) -> bool {
+        self.state == MemberState::UnrevokedPartitions
+    }
+
     /// All partitions that the member may read or has not confirmed to have revoked: no other member may have them.
     pub(crate) fn held(&self) -> impl Iterator<Item = &(Uuid, i32)> {
         self.assigned.partitions().chain(self.revoking.partitions())

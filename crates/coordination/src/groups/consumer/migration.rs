@@ -9,19 +9,21 @@ use std::sync::Arc;
 
 use mainstem_wire::ErrorCode;
 
-use super::super::api::{CoordinatorRecord, Reply};
+use super::super::api::Reply;
 use super::super::classic::{ClassicGroup, State};
 use super::super::group::{Group, Protocol};
 use super::super::io::Io;
+use super::super::log::CoordinatorRecord;
 use super::super::member::{Member as ClassicMemberOf, MemberId};
-use super::super::{join, rebalance, records};
+use super::super::{rebalance, records, refused};
+use super::append::write_conversion;
 use super::change::{Change, GroupEpoch, TargetEpoch};
 use super::embedded;
 use super::group::ConsumerGroup;
 use super::member::{ClassicMember, Current, MemberState, Profile, topic_names};
 use super::partitions::{Assignment, Owned, Partition};
-use super::turn::{Answer, Refusal};
-use super::write::{Conversion, write_conversion};
+use super::refusal::Refusal;
+use super::write::{Answer, Conversion};
 
 /// A classic group that has become a consumer group, with the records to write.
 pub(crate) struct Upgraded {
@@ -291,7 +293,7 @@ pub(crate) fn make_empty_classic(
     id: &str,
 ) {
     let Protocol::Consumer(consumer) = &mut group.protocol else { return };
-    let retry = join::refused(id, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
+    let retry = refused::join(id, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
     if consumer.pending_writes > 0 {
         return io.reply(waiter.token, retry);
     }

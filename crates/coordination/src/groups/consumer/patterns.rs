@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::regex::{PatternFault, matching};
 use super::topics::ClusterTopics;
-use crate::groups::api::VisibleTopics;
+use crate::groups::request_context::VisibleTopics;
 
 /// Patterns to be matched, and the existing topics.
 #[derive(Debug, Clone)]

@@ -5,18 +5,22 @@ use std::sync::Arc;
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
 
-use super::super::api::{Reply, Token};
+use super::super::api::Reply;
 use super::super::group::{Group, Groups, Protocol};
 use super::super::io::Io;
+use super::super::lifetime::drop_if_nothing;
 use super::super::member::MemberId;
-use super::super::{memory, removal};
+use super::super::memory;
+use super::super::token::Token;
+use super::append::{write, write_conversion};
 use super::group::ConsumerGroup;
-use super::heartbeat::{Beat, JOIN, beat, refused};
+use super::heartbeat::{Beat, JOIN, beat};
 use super::member::{Profile, profile_bytes};
 use super::migration::{self, Upgraded};
-use super::turn::{Outcome, Refusal, Turn};
-use super::write::{Conversion, write, write_conversion};
-use super::{fence, timers};
+use super::refusal::{Refusal, refused};
+use super::turn::{Outcome, Turn};
+use super::write::Conversion;
+use super::{appended, fence, timers};
 
 /// Serves a ConsumerGroupHeartbeat whose form is right.
 pub(crate) fn heartbeat(groups: &mut Groups, io: &mut Io<'_>, token: Token, request: &Beat<'_>) {
@@ -29,7 +33,7 @@ pub(crate) fn heartbeat(groups: &mut Groups, io: &mut Io<'_>, token: Token, requ
     if let Err(refusal) = outcome {
         io.reply(token, refused(refusal));
     }
-    removal::drop_if_nothing(groups, io, id);
+    drop_if_nothing(groups, io, id);
 }
 
 /// Returns an existing consumer group.
@@ -157,6 +161,6 @@ fn finish(
 fn put_back(group: &mut Group, io: &mut Io<'_>, upgraded: Upgraded) {
     io.exchange(group, *upgraded.before);
     if let Protocol::Classic(classic) = &mut group.protocol {
-        super::write::resume(classic, io, !classic.members.is_empty());
+        appended::resume(classic, io, !classic.members.is_empty());
     }
 }

@@ -8,11 +8,12 @@ use super::change::{Change, Resolved};
 use super::group::ConsumerGroup;
 use super::member::Profile;
 use super::patterns::{DuePatterns, MatchedPatterns};
+use super::refusal::Refusal;
 use super::regex;
 use super::topics::ClusterTopics;
-use super::turn::{Refusal, Turn};
-use crate::groups::api::VisibleTopics;
+use super::turn::Turn;
 use crate::groups::config::GroupConfig;
+use crate::groups::request_context::VisibleTopics;
 use crate::time::Now;
 
 /// Patterns are matched against all topics at most this often, however many topics come.

@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use super::super::deadlines::{Fired, Key};
-use super::super::group::{Group, Protocol};
+use super::super::deadlines::Key;
 use super::super::io::Io;
 use super::super::member::MemberId;
-use super::fence;
 use super::group::ConsumerGroup;
-use super::heartbeat::must_revoke;
 
 /// Starts the sessions of all members, and the revocation time-outs of those that have to revoke partitions: the coordinator has just
 /// loaded the group, or undone a change.
@@ -35,7 +32,7 @@ pub(crate) fn restart_session(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &M
 /// rejoin instead.
 pub(crate) fn await_revocation(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &MemberId) {
     let Some(member) = group.member(id).filter(|member| !member.uses_classic_protocol()) else { return };
-    if !must_revoke(&member.current) {
+    if !member.current.must_revoke() {
         return cancel_rebalance(group, io, id);
     }
     let (epoch, timeout_ms) = (member.current.epoch, member.profile.rebalance_timeout_ms);
@@ -79,29 +76,6 @@ pub(crate) fn cancel_sync(group: &mut ConsumerGroup, io: &mut Io<'_>, id: &Membe
     let Some(timers) = group.timers(id) else { return };
     let key = || Key::MemberSync { partition, group: name, member: Arc::clone(id) };
     io.deadlines.cancel(&mut timers.sync, key);
-}
-
-/// Handles a time-out that has come up. It may have been moved, and the member may be gone.
-pub(crate) fn fire(group: &mut Group, io: &mut Io<'_>, at: u64, key: &Key) {
-    let Protocol::Consumer(consumer) = &mut group.protocol else { return };
-    let (Key::Session { member, .. } | Key::Rebalance { member, .. } | Key::MemberSync { member, .. }) = key
-    else {
-        return;
-    };
-    let now_ms = io.now.mono_ms;
-    let epoch = consumer.member(member).map(|member| member.current.epoch);
-    let Some(timers) = consumer.timers(member) else { return };
-    let waits_for_epoch = timers.rebalance_epoch;
-    let slot = match key {
-        Key::Session { .. } => &mut timers.session,
-        Key::Rebalance { .. } => &mut timers.rebalance,
-        _ => &mut timers.sync,
-    };
-    let over = io.deadlines.fire(slot, (at, key), now_ms) == Fired::Now;
-    let has_moved_on = matches!(key, Key::Rebalance { .. }) && epoch != Some(waits_for_epoch);
-    if over && !has_moved_on {
-        fence::fence(group, io, vec![Arc::clone(member)], None);
-    }
 }
 
 /// Cancels all time-outs of the group.

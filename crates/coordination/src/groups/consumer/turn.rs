@@ -3,31 +3,13 @@
 //! The group changes before its records are durable: a change takes effect at once, and its record is in the append that ends the turn. The
 //! request is answered when that is durable. A failed append undoes its changes.
 
-use super::super::api::{CoordinatorRecord, Reply, Token};
 use super::super::config::GroupConfig;
 use super::super::io::Io;
+use super::super::log::CoordinatorRecord;
 use super::change::Change;
 use super::group::ConsumerGroup;
 use super::topics::ClusterTopics;
 use crate::time::Now;
-use mainstem_wire::ErrorCode;
-
-/// Why a request is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) error: ErrorCode,
-    /// The message for the client: what happened, to what, and what to do.
-    pub(crate) message: String,
-}
-
-impl Refusal {
-    pub(crate) fn new(error: ErrorCode, message: impl Into<String>) -> Self {
-        Self { error, message: message.into() }
-    }
-}
-
-/// A request that waits for a turn's records, and the answer that it then gets.
-pub(crate) type Answer = (Token, Reply);
 
 /// A turn on a group.
 pub(crate) struct Turn<'t> {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::super::api::Token;
-use super::super::appends::Completion;
+use super::super::completion::Completion;
 use super::super::deadlines::{Key, Timer};
 use super::super::group::{Group, Protocol};
+use super::super::in_flight;
 use super::super::io::Usage;
-use super::super::memory;
 use super::super::offsets::TopicNames;
 use super::super::served::Partition;
+use super::super::token::Token;
 use super::GroupCoordinator;
 
 impl GroupCoordinator {
@@ -44,7 +44,8 @@ impl GroupCoordinator {
     fn recounted(&self) -> Usage {
         let mut there = Usage::default();
         for partition in self.partitions.values() {
-            there.in_flight_bytes += partition.appends.completions().map(memory::completion).sum::<usize>();
+            there.in_flight_bytes +=
+                partition.appends.completions().map(in_flight::completion).sum::<usize>();
             partition.groups.values().for_each(|group| count(&mut there, group));
         }
         there

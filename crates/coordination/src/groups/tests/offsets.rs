@@ -10,7 +10,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 use super::cluster::{Cluster, Logged, tickets};
 use super::membership::with_two;
 use super::transcript::{check, check_with, config, record};
-use crate::groups::offsets::CommittedOffset;
+use crate::groups::committed_offset::CommittedOffset;
 use crate::groups::records::{group_tombstone, offset_commit};
 use crate::groups::{CoordinatorRecord, Effect, GroupConfig, offset_fetch};
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use mainstem_wire::Uuid;
 
 use super::super::partitions::{Assignment, Partition};
-use super::GroupSpec;
+use super::spec::GroupSpec;
 
 /// Rounds over all topics at most. Members with overlapping subscriptions may need many for the last bit of balance;
 /// each halves the imbalance or so.

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use mainstem_wire::Uuid;
 
 use super::super::partitions::{Assignment, Partition};
-use super::{GroupSpec, Marks, MemberSpec};
+use super::spec::{GroupSpec, Marks, MemberSpec};
 
 /// Assigns all partitions of the topics.
 pub(super) fn assign<'g>(group: &'g GroupSpec<'_>) -> Vec<Cow<'g, Assignment>> {

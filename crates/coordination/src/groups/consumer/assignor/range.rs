@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use mainstem_wire::Uuid;
 
 use super::super::partitions::{Assignment, Partition};
-use super::{GroupSpec, MemberSpec};
+use super::spec::{GroupSpec, MemberSpec};
 
 /// The ranges of a topic that are not assigned yet.
 struct Ranges {
