@@ -191,7 +191,7 @@ impl Cluster {
         self.forget_waiting();
     }
 
-    /// Forgets those who wait until this node knows what the metadata leader knows: nobody asks for them any more.
+    /// Drops the waits for the knowledge of the metadata leader, which this node does not ask for any more.
     pub fn forget_waiting(&self) {
         let waiting = std::mem::take(&mut *self.catching_up.lock());
         // Without the lock: they may hold the last reference to what they belong to.

@@ -488,6 +488,14 @@ mod tests {
         world
     }
 
+    fn run_until_all_serve(world: &mut World) {
+        let since_ms = world.now_ms;
+        while !world.serves_all() {
+            assert!(world.now_ms < since_ms + 5_000, "a node does not serve");
+            world.turn();
+        }
+    }
+
     /// Checks at which nodes a fault would destroy acknowledged records.
     fn check_takes(world: &World, kind: FaultKind, expected: &[usize]) {
         let takes = |node: &usize| world.would_take_acknowledged(kind, *node);
@@ -518,6 +526,9 @@ mod tests {
         world.take_down(1, Stop::Kill, u64::MAX);
         check_takes(&world, PowerCutOne, &[0, 2]);
         world.nodes[1].come_back();
+        // Until it serves, it has not opened its partitions.
+        check_takes(&world, PowerCutOne, &[0, 2]);
+        run_until_all_serve(&mut world);
         check_takes(&world, PowerCutOne, &[]);
         // The others are needed until it has caught up, which is later than its return.
         world.take_down(1, Stop::PowerCut, u64::MAX);

@@ -43,7 +43,7 @@ pub(crate) struct Simulate {
 /// Runs the seeds. Fails if an invariant was violated in one of them.
 pub(crate) fn run(arguments: &Simulate) -> Result<()> {
     if arguments.nodes == 1 && !arguments.one_partition {
-        let what = "a whole cluster has at least two nodes; with --nodes 1 use --one-partition\n";
+        let what = "a whole cluster has at least two nodes; with --nodes 1 use --one-partition";
         clap::Command::new("mainstem simulate").error(ErrorKind::ArgumentConflict, what).exit();
     }
     let (mut verdicts, mut bad) = (Vec::new(), Vec::new());

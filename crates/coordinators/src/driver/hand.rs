@@ -74,7 +74,7 @@ impl<C: Coordinator> Driver<C> {
         self.lanes.lock().contains_key(&partition)
     }
 
-    /// Acts like a process that dies: nothing is written or reported any more, and nobody waits for a reply.
+    /// Acts like a process that dies: nothing is written or reported any more, and all waits for replies end.
     pub fn forget_waiting(&self) {
         let lanes = std::mem::take(&mut *self.lanes.lock());
         let reports = self.by_hand.get().map(|by_hand| std::mem::take(&mut *by_hand.reports.lock()));

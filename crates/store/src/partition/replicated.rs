@@ -808,7 +808,7 @@ impl Partition {
 
 #[cfg(any(test, feature = "sim"))]
 impl Partition {
-    /// Acts like a process that dies: nobody waits any more.
+    /// Acts like a process that dies: all waits end.
     pub fn forget_waits(&self) {
         let mut state = self.lock();
         let durable_waits = std::mem::take(&mut state.durable_waits);
