@@ -358,7 +358,6 @@ mod tests {
             let settings = resolve(own, "log.cleanup.policy=delete").without_effect(replicas);
             settings.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
         };
-        let both = [("cleanup.policy", "compact"), ("unclean.leader.election.enable", "true")];
         let unclean = [("unclean.leader.election.enable", "true")];
         assert_eq!(names(&unclean, 3), ["unclean.leader.election.enable=true"]);
         assert!(names(&unclean, 1).is_empty() && names(&[], 3).is_empty());
