@@ -21,7 +21,7 @@ const fn circumstance(key: &'static str, title: &'static str, digits: usize) -> 
 }
 
 /// In the order of the tables.
-pub(crate) const FIGURES: [Figure; 71] = [
+pub(crate) const FIGURES: [Figure; 75] = [
     figure("messages_per_s", "messages/s", 0),
     figure("messages_per_cpu_s", "messages per broker CPU-second", 0),
     figure("mib_per_s", "MiB/s", 1),
@@ -73,6 +73,9 @@ pub(crate) const FIGURES: [Figure; 71] = [
     circumstance("process_cpus", "CPUs used by the process", 2),
     figure("pause_ms", "longest pause of acknowledgements, ms", 1),
     figure("shortest_pause_ms", "the same of the partition with the shortest, ms", 1),
+    figure("kept_first_mib", "kept, most in the first sixth, MiB", 1),
+    figure("kept_most_mib", "kept, most, MiB", 1),
+    figure("kept_growth", "kept, most, times of the first sixth", 2),
     figure("first_ack_ms", "start to first ack, ms", 1),
     figure("smallest_heap_mib", "smallest heap that holds, MiB", 0),
     figure("vm_hwm_mib", "VmHWM, MiB", 1),
@@ -84,6 +87,7 @@ pub(crate) const FIGURES: [Figure; 71] = [
     circumstance("undisturbed_ack_p99_us", "ack p99 before the harm, us", 1),
     circumstance("unsent", "due in the window and never sent", 0),
     circumstance("late_p99_us", "made late by the driver p99, us", 1),
+    circumstance("commits_per_s", "commits/s", 0),
     circumstance("visits", "clients that came, and went or died", 0),
     circumstance("slow_mib_per_s", "taken by slow consumers, MiB/s", 1),
     circumstance("from_disk_mib", "read from the disk by the broker, MiB", 0),
@@ -96,7 +100,7 @@ pub(crate) const FIGURES: [Figure; 71] = [
 ];
 
 /// The figures that are printed as soon as a run is done.
-const HEADLINE: [&str; 17] = [
+const HEADLINE: [&str; 18] = [
     "handshakes_per_s",
     "of_undisturbed",
     "p99_of_undisturbed",
@@ -110,6 +114,7 @@ const HEADLINE: [&str; 17] = [
     "ack_p99_us",
     "end_to_end_p99_us",
     "pause_ms",
+    "kept_growth",
     "first_ack_ms",
     "smallest_heap_mib",
     "vm_hwm_mib",

@@ -208,7 +208,7 @@ fn prepare_topic(plan: &Plan) -> Result<TopicId> {
     let mut connection = Connection::open(plan.target.address)?;
     let configs = [topic_configs(plan.durability), plan.keeps.configs()].concat();
     let topic = create_serving_topic(&mut connection, TOPIC, plan.shape.partitions, &configs)?;
-    wait_for("group coordinator", || match group::find_coordinator(&mut connection, GROUP)? {
+    wait_for("group coordinator", || match group::find_coordinator(&mut connection, GROUP)?.error_code {
         error::NONE => Ok(Some(())),
         error::COORDINATOR_NOT_AVAILABLE => Ok(None),
         code => bail!("FindCoordinator was answered with Kafka's error code {code}"),

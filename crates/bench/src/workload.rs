@@ -125,6 +125,8 @@ pub(crate) enum ClusterKind {
     Idle,
     /// Process start to the first acknowledged record.
     Start,
+    /// The size of `__consumer_offsets` while groups commit for long.
+    OffsetsKept,
 }
 
 /// The kind of measurement.
@@ -208,7 +210,7 @@ const fn workload(name: &'static str, family: &'static str, about: &'static str,
 }
 
 /// The workloads, in the order of reports.
-const WORKLOADS: [Workload; 46] = [
+const WORKLOADS: [Workload; 47] = [
     workload(
         "small-msg-saturate",
         "small-msg-saturate",
@@ -497,6 +499,12 @@ const WORKLOADS: [Workload; 46] = [
         "start of three empty nodes to the first acknowledged record",
         Kind::Cluster(ClusterKind::Start),
     ),
+    workload(
+        "offsets-kept",
+        REPLICATED,
+        "three nodes, 10 groups, 1,000 commits/s for --soak seconds: the size of __consumer_offsets; once",
+        Kind::Cluster(ClusterKind::OffsetsKept),
+    ),
 ];
 
 const fn hops(per_s: u32, event: Event, waiting: Waiting) -> Kind {
@@ -545,7 +553,9 @@ impl Workload {
     pub fn applies_to(self, system: System, durability: Durability) -> bool {
         let writes = match self.kind {
             Kind::Load(_) | Kind::BandwidthIn(_) | Kind::Transactions(_) => true,
-            Kind::Cluster(kind) => !matches!(kind, ClusterKind::Idle | ClusterKind::Start),
+            Kind::Cluster(kind) => {
+                !matches!(kind, ClusterKind::Idle | ClusterKind::Start | ClusterKind::OffsetsKept)
+            }
             _ => false,
         };
         if durability == Durability::Fsync && !writes {
@@ -573,7 +583,7 @@ impl Workload {
     /// Returns true if one run is enough, however many rounds there are. Such a run takes long, and looks for a leak or a loss, for which a
     /// median means nothing.
     pub(crate) fn is_made_once(self) -> bool {
-        matches!(self.kind, Kind::Soak(_))
+        matches!(self.kind, Kind::Soak(_) | Kind::Cluster(ClusterKind::OffsetsKept))
     }
 
     /// Returns true if it runs on the nodes that the load before it has left, of the same system: three JVMs take long to get warm.

@@ -180,6 +180,8 @@ impl TopicConfigValues {
     /// Settings that are accepted for a topic with so many replicas but have no effect, each as a key or `key=value` with what happens in
     /// their place.
     pub fn without_effect(&self, replicas: usize) -> Vec<(&'static str, &'static str)> {
+        let cached =
+            ("cleanup.policy=compact", "replicated topics with write.caching=true are not compacted");
         let unclean = (
             "unclean.leader.election.enable=true",
             "a replicated partition waits for a replica that has what was acknowledged",
@@ -187,7 +189,12 @@ impl TopicConfigValues {
         let level = ("compression.lz4.level", "lz4 has one level here, Kafka's default");
         let has_level = self.compression_type == CompressionType::Lz4 && self.lz4_level != LZ4_LEVEL;
         let is_replicated = replicas > 1;
-        let settings = [(has_level, level), (self.unclean_leader_election_enable && is_replicated, unclean)];
+        let is_cached = self.write_caching && is_replicated;
+        let settings = [
+            (self.cleanup_compact && is_cached, cached),
+            (has_level, level),
+            (self.unclean_leader_election_enable && is_replicated, unclean),
+        ];
         settings.into_iter().filter(|(is_set, _)| *is_set).map(|(_, setting)| setting).collect()
     }
 
@@ -361,6 +368,9 @@ mod tests {
         let unclean = [("unclean.leader.election.enable", "true")];
         assert_eq!(names(&unclean, 3), ["unclean.leader.election.enable=true"]);
         assert!(names(&unclean, 1).is_empty() && names(&[], 3).is_empty());
+        let cached = [("cleanup.policy", "compact"), ("write.caching", "true")];
+        assert_eq!(names(&cached, 3), ["cleanup.policy=compact"]);
+        assert!(names(&cached, 1).is_empty());
         let level = [("compression.type", "lz4"), ("compression.lz4.level", "12")];
         assert_eq!(names(&level, 1), ["compression.lz4.level"]);
         assert!(names(&level[..1], 1).is_empty() && names(&level[1..], 1).is_empty());

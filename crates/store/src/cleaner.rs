@@ -227,7 +227,7 @@ impl Cleaning {
                 if dirty.reset {
                     LogAccess::with_log(&*partition, |log| log.reset_clean_end(dirty.first_dirty));
                 }
-                let ratio_min = view.ratio_min();
+                let ratio_min = view.ratio_min(&dirty);
                 let has_bytes = dirty.clean_bytes + dirty.cleanable_bytes > 0;
                 has_bytes.then_some(Candidate { log: partition, dirty, ratio_min })
             }

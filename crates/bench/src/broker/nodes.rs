@@ -83,6 +83,11 @@ impl Nodes {
         format!("bench-{}", self.topics)
     }
 
+    /// The folders of the nodes, each with its data in `data`.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.commands.iter().map(PathBuf::as_path)
+    }
+
     /// Returns true if a load was run on them.
     pub(crate) fn are_warm(&self) -> bool {
         self.topics > 0

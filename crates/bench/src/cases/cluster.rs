@@ -1,5 +1,7 @@
 //! Family R: three nodes, three replicas of everything, acks=all.
 
+mod offsets;
+
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -43,6 +45,7 @@ pub(super) fn run(case: &Case<'_>, kind: ClusterKind) -> Result<Measured> {
         ClusterKind::Leader(harm) => leader(case, &mut nodes, harm),
         ClusterKind::Idle => idle(case, &mut nodes),
         ClusterKind::Start => start(case, &mut nodes),
+        ClusterKind::OffsetsKept => offsets::run(case, &mut nodes),
     };
     let measured = measured.map_err(|error| nodes.fault(&format!("{error:#}; the nodes' last lines")))?;
     // The stop is not measured of nodes of which one was killed or paused, and not of Kafka's: the last of them wait for a controller.

@@ -155,7 +155,7 @@ fn open_any(nodes: &[SocketAddr]) -> Result<Connection> {
 }
 
 /// Tries until there is a result; after the time returns the last error.
-fn retry<T>(until: Instant, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+pub(crate) fn retry<T>(until: Instant, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     loop {
         match attempt() {
             Ok(answer) => return Ok(answer),

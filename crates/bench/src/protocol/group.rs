@@ -22,8 +22,16 @@ pub(crate) struct Membership {
     pub(crate) generation: i32,
 }
 
-/// Asks for the coordinator of a group, which makes the broker create `__consumer_offsets`. Returns the error code.
-pub(crate) fn find_coordinator(connection: &mut Connection, group: &str) -> Result<i16> {
+/// The answer to FindCoordinator.
+#[derive(Debug)]
+pub(crate) struct Coordinator {
+    pub(crate) error_code: i16,
+    /// The port of the node; 0 with an error.
+    pub(crate) port: u16,
+}
+
+/// Asks for the coordinator of a group, which makes the broker create `__consumer_offsets`.
+pub(crate) fn find_coordinator(connection: &mut Connection, group: &str) -> Result<Coordinator> {
     let mut reader = connection.call(FIND_COORDINATOR, |writer| {
         writer.i8(0); // a group
         writer.compact_len(1);
@@ -35,8 +43,8 @@ pub(crate) fn find_coordinator(connection: &mut Connection, group: &str) -> Resu
     reader.compact_string()?; // key
     reader.i32()?; // node id
     reader.compact_string()?; // host
-    reader.i32()?; // port
-    reader.i16()
+    let port = u16::try_from(reader.i32()?).unwrap_or(0);
+    Ok(Coordinator { error_code: reader.i16()?, port })
 }
 
 /// The answer to JoinGroup.

@@ -86,9 +86,12 @@ impl CompactionView {
         Ok(assess(&facts, lag, now_ms))
     }
 
-    /// `min.cleanable.dirty.ratio`.
-    pub fn ratio_min(&self) -> f64 {
-        self.config.min_cleanable_dirty_ratio
+    /// The dirty ratio above which a compaction is due: `min.cleanable.dirty.ratio`, or 0 where too many bytes are dirty.
+    pub fn ratio_min(&self, dirty: &Dirty) -> f64 {
+        match dirty.cleanable_bytes < self.config.max_dirty_bytes {
+            true => self.config.min_cleanable_dirty_ratio,
+            false => 0.0,
+        }
     }
 
     fn facts(&self, segment: &Segment, lag: Lag) -> Result<ClosedSegment, LogError> {
