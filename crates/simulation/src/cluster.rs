@@ -1,11 +1,13 @@
 //! A cluster as clients see it: partitions of data, groups and transactions, and the clients that use them.
 //!
-//! Its nodes are whole nodes. Each has a replica of two partitions of data and of one partition of each internal topic, on one disk.
+//! Its nodes are whole nodes. Each has a replica of two partitions of data, of one partition of a compacted topic, and of one of
+//! each internal topic, on one disk.
 //! The leader of an internal partition is the coordinator. Clients send requests to the node that they believe to be the leader. Other
 //! clients change the metadata ([`Metadata`]).
 
 mod calls;
 mod coordinators;
+mod keyed;
 mod members;
 mod nodes;
 mod producers;
@@ -22,6 +24,7 @@ use crate::metadata::Metadata;
 use crate::world::{SimulationOptions, Verdict, World};
 use calls::Calls;
 use coordinators::Waiting;
+use keyed::Keyed;
 use mainstem_log::PartitionIdentity;
 use mainstem_replication::history::{NO_PARTITION, Operation, Outcome};
 use mainstem_runtime::schedule::Schedule;
@@ -37,6 +40,9 @@ pub(crate) const DATA_PARTITIONS: usize = 2;
 pub(crate) const OFFSETS: usize = 2;
 /// Index of the partition of `__transaction_state` in the world.
 pub(crate) const TRANSACTIONS: usize = 3;
+/// The compacted topic of clients, and the index of its partition in the world.
+pub(crate) const KEYED_TOPIC: &str = "keyed";
+pub(crate) const KEYED: usize = 4;
 /// The topic of committed offsets.
 pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";
 /// The topic of transactional ids.
@@ -92,6 +98,7 @@ pub(crate) struct Cluster {
     nodes: Nodes,
     members: Vec<Member>,
     producers: Producers,
+    keyed: Keyed,
     metadata: Metadata,
     /// Leaderships that return to a node: time in ms, partition, node.
     returns: Vec<(u64, usize, usize)>,
@@ -129,7 +136,8 @@ fn partitions() -> Vec<PartitionIdentity> {
         partition: partition as i32,
     };
     let data = (0..DATA_PARTITIONS).map(|index| partition(TOPIC, index));
-    data.chain([partition(OFFSETS_TOPIC, 0), partition(TRANSACTIONS_TOPIC, 0)]).collect()
+    let further = [OFFSETS_TOPIC, TRANSACTIONS_TOPIC, KEYED_TOPIC];
+    data.chain(further.map(|topic| partition(topic, 0))).collect()
 }
 
 impl Cluster {
@@ -159,6 +167,7 @@ impl Cluster {
             nodes: Nodes::new(nodes, defect),
             members: members::all(topic_id),
             producers: Producers::new(),
+            keyed: Keyed::new(),
             metadata: Metadata::new(seed ^ SEED_OF_METADATA, nodes, TOPIC),
             returns: Vec::new(),
             served: BTreeSet::new(),
@@ -196,6 +205,7 @@ impl Cluster {
         self.turn_nodes();
         self.turn_members();
         self.turn_producers();
+        self.turn_keyed();
     }
 
     /// Counts an action for a group or a transactional id.
@@ -227,12 +237,14 @@ impl Cluster {
                 resumed_after_ms = Some(since_ms);
                 self.world.producers.iter_mut().for_each(Producer::stop);
                 self.producers.stop();
+                self.keyed.stop();
                 self.metadata.stop();
             }
             if resumed_after_ms.is_some() && self.is_all_read() {
                 self.members.iter_mut().for_each(Member::stop);
                 if self.world.agrees() && self.metadata.agree(&self.world) {
                     self.metadata.judge(&self.world);
+                    self.judge_compacted();
                     self.world.finish_deletions();
                     self.note_ends();
                     return resumed_after_ms;
@@ -262,7 +274,7 @@ impl Cluster {
                 members.any(|member| member.has_committed(partition, end))
             })
         };
-        self.producers.have_ended() && (0..DATA_PARTITIONS).all(is_read)
+        self.producers.have_ended() && self.keyed.has_ended() && (0..DATA_PARTITIONS).all(is_read)
     }
 
     /// Log end of a partition, if its last stable offset is the same.

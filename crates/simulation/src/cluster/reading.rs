@@ -2,11 +2,15 @@
 
 use crate::node::records_of;
 use mainstem_log::{AbortedTransaction, Log, ReadBound};
-use mainstem_records::{Batch, EndTransactionMarker};
-use std::collections::{BTreeSet, VecDeque};
+use mainstem_records::{Batch, EndTransactionMarker, Scratch};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of one read.
 const READ_BYTES: usize = 1_000;
+/// The same of a read of a whole log.
+const LONG_READ_BYTES: usize = 100_000;
+/// The most bytes of a decompressed batch.
+const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// Result of a fetch.
 #[derive(Debug, Default)]
@@ -28,16 +32,52 @@ pub(crate) fn fetch(log: &Log, from: i64, committed_only: bool) -> Fetched {
     let range = log.read_waiting(from, bound, READ_BYTES, true).expect("an existing offset");
     let Some(range) = range else { return nothing };
     let bytes = range.to_vec().expect("a read");
-    visible(&bytes, from, range.aborted)
+    let mut fetched = nothing;
+    let next = visible(&bytes, range.aborted, |batch| {
+        fetched.records.extend(records_of(batch).into_iter().filter(|(offset, _)| *offset >= from));
+    });
+    fetched.next = next.unwrap_or(from);
+    fetched
 }
 
-/// The records of clients in these bytes, without those of aborted transactions. As in Java's consumer, a transaction is aborted from
-/// its first offset until its producer's next marker.
-fn visible(bytes: &[u8], from: i64, mut aborted: Vec<AbortedTransaction>) -> Fetched {
+/// The last record of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Last {
+    pub(crate) offset: i64,
+    /// `None`: a tombstone.
+    pub(crate) value: Option<Vec<u8>>,
+}
+
+/// The last record of each key before the last stable offset.
+pub(crate) fn last_values(log: &Log) -> BTreeMap<Vec<u8>, Last> {
+    let (mut last, mut from, mut buffer) = (BTreeMap::new(), log.ends().log_start, Vec::new());
+    loop {
+        let range = log.read_waiting(from, ReadBound::LastStable, LONG_READ_BYTES, true);
+        let Some(range) = range.expect("an existing offset") else { return last };
+        let bytes = range.to_vec().expect("a read");
+        let next = visible(&bytes, range.aborted, |batch| {
+            let records = batch.records(&mut buffer, BATCH_BYTES_MAX, &mut Scratch::new()).expect("records");
+            for record in records.map(|record| record.expect("a record")) {
+                let key = record.key.expect("compacted records have keys").to_vec();
+                let value = record.value.map(<[u8]>::to_vec);
+                last.insert(key, Last { offset: record.offset, value });
+            }
+        });
+        let Some(next) = next.filter(|next| *next > from) else { return last };
+        from = next;
+    }
+}
+
+/// Passes on the batches of clients in these bytes, without those of aborted transactions. As in Java's consumer, a transaction is aborted
+/// from its first offset until its producer's next marker. Returns the offset behind the bytes; `None`: there are no batches.
+fn visible(
+    bytes: &[u8],
+    mut aborted: Vec<AbortedTransaction>,
+    mut pass: impl FnMut(&Batch<'_>),
+) -> Option<i64> {
     aborted.sort_by_key(|aborted| aborted.first_offset);
     let (mut aborted, mut open) = (VecDeque::from(aborted), BTreeSet::new());
-    let mut fetched = Fetched { records: Vec::new(), next: from };
-    let mut rest = bytes;
+    let (mut rest, mut next) = (bytes, None);
     while let Ok((batch, behind)) = Batch::split_first(rest) {
         rest = behind;
         while let Some(first) = aborted.front()
@@ -46,7 +86,7 @@ fn visible(bytes: &[u8], from: i64, mut aborted: Vec<AbortedTransaction>) -> Fet
             open.insert(first.producer_id.get());
             aborted.pop_front();
         }
-        fetched.next = batch.next_offset();
+        next = Some(batch.next_offset());
         if batch.attributes().is_control() {
             if EndTransactionMarker::of_batch(&batch).is_some_and(|marker| !marker.committed) {
                 open.remove(&batch.producer_id());
@@ -55,8 +95,8 @@ fn visible(bytes: &[u8], from: i64, mut aborted: Vec<AbortedTransaction>) -> Fet
         }
         let is_aborted = batch.attributes().is_transactional() && open.contains(&batch.producer_id());
         if !is_aborted {
-            fetched.records.extend(records_of(&batch).into_iter().filter(|(offset, _)| *offset >= from));
+            pass(&batch);
         }
     }
-    fetched
+    next
 }

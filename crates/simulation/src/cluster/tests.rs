@@ -77,6 +77,8 @@ fn what_a_cluster_promises_holds_whatever_fails() {
         "node takes part again",
         "snapshot loaded",
         "log compacted",
+        "key changed",
+        "keyed record removed",
     ];
     assert!(seeds.count() == 1 || happens.iter().all(|name| done.contains_key(name)));
 }

@@ -1,6 +1,6 @@
 //! The topics of a cluster, created by its metadata leader before any client uses them.
 
-use super::{DATA_PARTITIONS, OFFSETS_TOPIC, TOPIC, TRANSACTIONS_TOPIC};
+use super::{DATA_PARTITIONS, KEYED_TOPIC, OFFSETS_TOPIC, TOPIC, TRANSACTIONS_TOPIC};
 use crate::world::World;
 use mainstem_node::node::Node as BrokerNode;
 use mainstem_wire::Uuid;
@@ -70,7 +70,19 @@ fn create_at(node: &BrokerNode, replicas: usize, log_append_time: bool) {
         configs: append_time.into_iter().chain([segments]).collect(),
         ..Default::default()
     };
-    let request = CreateTopicsRequest { topics: vec![topic], ..Default::default() };
+    let keyed = CreatableTopic {
+        name: KEYED_TOPIC.into(),
+        num_partitions: 1,
+        replication_factor: topic.replication_factor,
+        configs: vec![
+            config("cleanup.policy", "compact"),
+            config("internal.segment.bytes", SEGMENT_BYTES),
+            config("min.cleanable.dirty.ratio", "0.1"),
+            config("delete.retention.ms", "500"),
+        ],
+        ..Default::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic, keyed], ..Default::default() };
     let created = node.controller.create_topics(&request, &mut |_| true);
     let internal = [OFFSETS_TOPIC, TRANSACTIONS_TOPIC];
     let of_coordinators = node.controller.create_missing_topics(&internal, &mut |_| true);

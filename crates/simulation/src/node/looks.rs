@@ -1,7 +1,7 @@
 //! Queries about a simulated node, for the judgement of a run.
 
 use super::Node;
-use super::running::read_records;
+use super::running::{read_batches, read_records};
 use mainstem_log::{Ends, Log};
 use mainstem_records::{Batch, Scratch};
 use mainstem_replication::history::CONTROL;
@@ -59,6 +59,20 @@ impl Node {
             (last == committed).then(|| (last, term, replica.log().ends().log_end))
         });
         looked.flatten()
+    }
+
+    /// Number of a replica's records, those of transactions that were aborted too.
+    pub(crate) fn records_count(&self, partition: usize) -> usize {
+        let count = |log: &Log| {
+            let bytes = read_batches(log, log.ends().log_start..log.ends().log_end);
+            let (mut rest, mut count) = (&bytes[..], 0);
+            while let Ok((batch, behind)) = Batch::split_first(rest) {
+                count += usize::try_from(batch.record_count()).expect("a number of records");
+                rest = behind;
+            }
+            count
+        };
+        self.with_log(partition, count).unwrap_or_default()
     }
 
     /// The values from an offset on: all, or those that consumers may read.

@@ -40,7 +40,7 @@ pub(crate) const HEARTBEAT_INTERVAL_MS: i32 = 200;
 /// Settings of the coordinators: their topics, the time that an empty classic group waits for more members, and the interval of the
 /// check for transactions that have timed out.
 const COORDINATORS: &str = "offsets.topic.num.partitions=1\n\
-    transaction.state.log.num.partitions=1\nlog.cleaner.backoff.ms=250\n\
+    transaction.state.log.num.partitions=1\nlog.cleaner.backoff.ms=500\n\
     group.initial.rebalance.delay.ms=100\ngroup.consumer.assignment.interval.ms=0\n\
     transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n";
 
