@@ -23,7 +23,7 @@ use super::placement::{NodeInRack, Placement, majority};
 use super::state_machine::{Decision, IdSource, MetadataStateMachine, PARTITIONS_PER_REQUEST_MAX, Permit};
 use mainstem_config::alter::validate_new_topic;
 use mainstem_config::describe::describe_topic;
-use mainstem_config::{BrokerConfig, BrokerValues, TopicDefaults};
+use mainstem_config::{BrokerConfig, BrokerValues, TopicConfigValues, TopicDefaults};
 
 /// Kafka's number for no leader.
 pub(super) const NO_LEADER: i32 = -1;
@@ -369,7 +369,7 @@ impl MetadataStateMachine {
 }
 
 /// A topic that a client only names: with the node's defaults, an internal one as its coordinator needs it.
-fn missing_topic(name: &str, config: &BrokerConfig) -> CreatableTopic<'static> {
+pub(super) fn missing_topic(name: &str, config: &BrokerConfig) -> CreatableTopic<'static> {
     let (offsets, transactions) = (&config.offsets, &config.transactions);
     let (num_partitions, replication_factor, configs) = match name {
         names::CONSUMER_OFFSETS => (
@@ -394,7 +394,12 @@ fn missing_topic(name: &str, config: &BrokerConfig) -> CreatableTopic<'static> {
         ),
         _ => (-1, -1, vec![]),
     };
-    let configs = configs.into_iter().map(|(name, value)| CreatableTopicConfig {
+    // A replicated topic with write.caching is not compacted, and would grow without end.
+    let caches = TopicConfigValues::resolve(&BTreeMap::new(), &config.values).write_caching;
+    let is_internal = names::is_internal(name);
+    let uncached =
+        (caches && is_internal && replication_factor > 1).then(|| ("write.caching", "false".to_string()));
+    let configs = configs.into_iter().chain(uncached).map(|(name, value)| CreatableTopicConfig {
         name: Cow::Borrowed(name),
         value: Some(Cow::Owned(value)),
         ..CreatableTopicConfig::default()

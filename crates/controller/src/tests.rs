@@ -1,5 +1,6 @@
 //! Answers to requests. Kafka's messages were copied from the answers of Kafka 4.3.0.
 
+use super::create_topics::missing_topic;
 use mainstem_records::LeaderEpoch;
 use mainstem_wire::Uuid;
 
@@ -215,6 +216,15 @@ fn missing_topics_are_created_as_the_broker_says() {
          segment.bytes=104857600 unclean.leader.election.enable=false"
     );
     assert_eq!(session.create_missing(&["a"]), ["TOPIC_ALREADY_EXISTS: Topic 'a' already exists."]);
+    for replicas in [1, 3] {
+        let file = format!(
+            "write.caching.default=true
+offsets.topic.replication.factor={replicas}"
+        );
+        let topic = missing_topic("__consumer_offsets", &Session::new(&file).config());
+        let own = topic.configs.iter().find(|config| config.name == "write.caching");
+        assert_eq!(own.and_then(|config| config.value.as_deref()), (replicas == 3).then_some("false"));
+    }
     let mut session = Session::new("offsets.topic.replication.factor=3");
     let refused = session.create_missing(&["__consumer_offsets"]);
     assert!(refused[0].starts_with("INVALID_REPLICATION_FACTOR"), "{}", refused[0]);

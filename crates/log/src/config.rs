@@ -49,8 +49,6 @@ pub struct LogConfig {
     pub compact: bool,
     /// `min.cleanable.dirty.ratio`: a log is compacted when this part of it is dirty, from 0 to 1.
     pub min_cleanable_dirty_ratio: f64,
-    /// A log is compacted when so many bytes of it are dirty, whatever the dirty ratio says. No key of Kafka.
-    pub max_dirty_bytes: u64,
     /// `min.compaction.lag.ms`: a record is not compacted before this age.
     pub min_compaction_lag_ms: i64,
     /// `max.compaction.lag.ms`: a record is compacted when it is so old, whatever the dirty ratio says.
@@ -89,7 +87,6 @@ impl Default for LogConfig {
             delete: true,
             compact: false,
             min_cleanable_dirty_ratio: 0.5,
-            max_dirty_bytes: u64::MAX,
             min_compaction_lag_ms: 0,
             max_compaction_lag_ms: i64::MAX,
             delete_retention_ms: DAY_MS,

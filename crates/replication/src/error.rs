@@ -30,6 +30,17 @@ pub enum ReplicaError {
     /// Log and journal do not agree.
     #[error("log and journal do not agree: {0}")]
     Damaged(String),
+    /// Records are gone that no other replica may have any more: each compacts what precedes its entries by itself.
+    #[error(
+        "the log ends at {end}, and its entries begin at {start}: files are gone, and the other replicas may have compacted what was in them. \
+         Put back the files that this node had, or delete the topic and create it again"
+    )]
+    LacksCompacted {
+        /// End of the log.
+        end: i64,
+        /// Offset at which the entries of the group begin.
+        start: i64,
+    },
     /// The Raft library refused.
     #[error("raft: {0}")]
     Raft(#[from] raft::Error),

@@ -83,11 +83,14 @@ impl EntryIndex {
         };
         let (end, start) = (log.ends().log_end, index.start.offset);
         let has_others = state.configuration.voters.len() > 1;
-        if end < start && has_others && promised.is_some() {
+        let is_deleted = log.noted_log_start() >= start;
+        if end < start && has_others && promised.is_some() && is_deleted {
             // What precedes the start was deleted, and what follows is known to be lacking.
             let partition = log.partition();
             tracing::warn!(%partition, end, start, "the log ends before its entries begin: it begins with them");
             log.truncate_fully_and_start_at(start, mono_ms)?;
+        } else if end < start && has_others && promised.is_some() {
+            return Err(ReplicaError::LacksCompacted { end, start });
         } else if end < start {
             return Err(ReplicaError::Damaged(format!("the log ends at {end}, before its start {start}")));
         }
@@ -208,14 +211,21 @@ impl EntryIndex {
     /// Begins at the log start, since what precedes that is committed. It is not known of internal entries
     /// at that very offset: they stay.
     pub fn follow_log_start(&mut self, log_start: i64) -> Option<Start> {
-        let start = self.last_known_at(log_start);
-        if start == self.start {
-            return None;
-        }
+        let start = self.start_behind(log_start)?;
+        self.begin_at(start);
+        Some(start)
+    }
+
+    /// The last place at or before an offset where entries can begin; `None`: they begin there.
+    pub fn start_behind(&self, offset: i64) -> Option<Start> {
+        Some(self.last_known_at(offset)).filter(|start| *start != self.start)
+    }
+
+    /// Begins at a place of [`Self::start_behind`].
+    pub fn begin_at(&mut self, start: Start) {
         self.start = start;
         self.internal.retain(|entry| entry.index > start.index);
         self.marks.retain(|mark| mark.offset > start.offset);
-        Some(start)
     }
 
     /// The last entry that is known to end at or before an offset. It is committed if the offset is.

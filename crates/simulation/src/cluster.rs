@@ -244,8 +244,12 @@ impl Cluster {
                 self.members.iter_mut().for_each(Member::stop);
                 if self.world.agrees() && self.metadata.agree(&self.world) {
                     self.metadata.judge(&self.world);
-                    self.judge_compacted();
                     self.world.finish_deletions();
+                    // Leaders may have proposed something meanwhile.
+                    while !self.world.agrees() && self.world.now_ms < healed_ms + SETTLE_MS {
+                        self.turn();
+                    }
+                    self.judge_compacted();
                     self.note_ends();
                     return resumed_after_ms;
                 }

@@ -227,7 +227,7 @@ impl Cleaning {
                 if dirty.reset {
                     LogAccess::with_log(&*partition, |log| log.reset_clean_end(dirty.first_dirty));
                 }
-                let ratio_min = view.ratio_min(&dirty);
+                let ratio_min = view.ratio_min();
                 let has_bytes = dirty.clean_bytes + dirty.cleanable_bytes > 0;
                 has_bytes.then_some(Candidate { log: partition, dirty, ratio_min })
             }
@@ -319,7 +319,7 @@ impl Cleaning {
 
 /// The offset from which on nothing may be compacted; `None`: nothing at all may be.
 fn compaction_bound(partition: &Partition) -> Option<i64> {
-    if partition.is_replicated() { partition.advance_floor() } else { Some(i64::MAX) }
+    if partition.is_replicated() { partition.compaction_bound() } else { Some(i64::MAX) }
 }
 
 impl State {

@@ -7,12 +7,10 @@ use mainstem_config::{BrokerConfig, CompressionType, ThrottledReplicas, Timestam
 use mainstem_log::LogConfig;
 use mainstem_records::{Compression, TimestampType as RecordTimestampType};
 
-/// Segments of coordinators' topics are closed at this size, and after this time in ms. As many closed bytes are compacted, whatever the
-/// dirty ratio.
-const INTERNAL_SEGMENT_BYTES_MAX: u32 = 16 << 20;
-const INTERNAL_SEGMENT_MS_MAX: i64 = 5 * 60 * 1000;
-/// The part of such a log that is dirty, at most, before it is compacted.
-const INTERNAL_DIRTY_RATIO_MAX: f64 = 0.5;
+/// The largest segments of coordinators' topics.
+const INTERNAL_SEGMENT_BYTES_MAX: u32 = 4 << 20;
+/// The part of such a log that is dirty, at most, before it is compacted. Its closed segments have at most a quarter more than its state.
+const INTERNAL_DIRTY_RATIO_MAX: f64 = 0.2;
 
 /// Settings that a partition runs with.
 pub struct TopicSettings {
@@ -47,11 +45,9 @@ impl TopicSettings {
         if is_internal && log.compact {
             stay_small(&mut log);
         }
-        // A log of which a power cut may take what others know it to have is not compacted.
-        log.write_caching &= !(is_internal && replicas > 1);
         Arc::new(TopicSettings {
-            write_caching: log.write_caching,
             log: Arc::new(log),
+            write_caching: values.write_caching,
             min_insync_replicas: values.min_insync_replicas.min(replicas),
             leader_throttled: values.leader_throttled,
             follower_throttled: values.follower_throttled,
@@ -62,9 +58,7 @@ impl TopicSettings {
 /// Lets the log of a coordinator's topic have hardly more than its state: a coordinator reads all of it before it serves.
 fn stay_small(log: &mut LogConfig) {
     log.segment_bytes = log.segment_bytes.min(INTERNAL_SEGMENT_BYTES_MAX);
-    log.segment_ms = log.segment_ms.min(INTERNAL_SEGMENT_MS_MAX);
     log.min_cleanable_dirty_ratio = log.min_cleanable_dirty_ratio.min(INTERNAL_DIRTY_RATIO_MAX);
-    log.max_dirty_bytes = INTERNAL_SEGMENT_BYTES_MAX.into();
 }
 
 fn log_config(values: &TopicConfigValues, broker: &BrokerConfig) -> LogConfig {

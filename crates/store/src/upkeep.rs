@@ -21,6 +21,7 @@ const HIGH_WATERMARK_INTERVAL_MS: u64 = 5_000;
 /// Work with its interval.
 pub struct Upkeep {
     maintain: Every,
+    propose_floors: Every,
     expire_producers: Every,
     recovery_checkpoint: Every,
     log_start_checkpoint: Every,
@@ -57,6 +58,7 @@ impl Upkeep {
         let (clock, logs) = (&store.clock, &store.config().logs);
         Upkeep {
             maintain: Every::new(clock, logs.retention_check_interval_ms),
+            propose_floors: Every::new(clock, store.config().cleaner.backoff_ms),
             expire_producers: Every::new(clock, logs.producer_id_expiration_check_interval_ms),
             recovery_checkpoint: Every::new(clock, logs.recovery_checkpoint_interval_ms),
             log_start_checkpoint: Every::new(clock, logs.start_offset_checkpoint_interval_ms),
@@ -80,6 +82,9 @@ impl Upkeep {
         }
         if self.maintain.is_due(now) {
             partitions.iter().for_each(|partition| maintain(&store.clock, partition));
+        }
+        if self.propose_floors.is_due(now) {
+            partitions.iter().for_each(|partition| partition.propose_floor());
         }
         if self.expire_producers.is_due(now) {
             let forgotten: usize = partitions.iter().map(|one| one.expire_producers(&store.clock)).sum();

@@ -115,6 +115,6 @@ pub(super) const TOPIC: &[ConfigKey] = &[
         .ours()
         .doc("true: acks=all is answered from the page cache of a majority of replicas, as Kafka does. \
              false: only when the batch is on disk (fdatasync, shared between all that wait). It counts when it is altered; \
-             what was answered from page caches is then synced at once. Replicated topics with it are not compacted. It does not \
-             count for replicated internal topics: offsets and transactions are on the disks of a majority."),
+             what was answered from page caches is then synced at once. Replicated topics with it are not compacted. \
+             Internal topics that are created for several replicas have false, whatever the default."),
 ];

@@ -86,12 +86,9 @@ impl CompactionView {
         Ok(assess(&facts, lag, now_ms))
     }
 
-    /// The dirty ratio above which a compaction is due: `min.cleanable.dirty.ratio`, or 0 where too many bytes are dirty.
-    pub fn ratio_min(&self, dirty: &Dirty) -> f64 {
-        match dirty.cleanable_bytes < self.config.max_dirty_bytes {
-            true => self.config.min_cleanable_dirty_ratio,
-            false => 0.0,
-        }
+    /// `min.cleanable.dirty.ratio`.
+    pub fn ratio_min(&self) -> f64 {
+        self.config.min_cleanable_dirty_ratio
     }
 
     fn facts(&self, segment: &Segment, lag: Lag) -> Result<ClosedSegment, LogError> {

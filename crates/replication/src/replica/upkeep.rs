@@ -52,19 +52,29 @@ impl Replica {
     /// the journal is synced. It must not begin behind what is applied, or behind what a power cut leaves.
     ///
     /// # Errors
-    /// As [`Self::follow_log_start`].
+    /// When the journal refuses: the group begins where it did.
     pub fn follow_floor(&mut self, floor: i64) -> Result<(), ReplicaError> {
         self.check_running()?;
-        if self.space.is_awaited() {
+        // The entry that has moved the log start is needed until that lasts.
+        if self.space.is_awaited() || !self.log().is_log_start_durable() {
             return Ok(());
         }
         let index = self.group.index();
         let Some(applied) = index.offset_before(self.group.applied()) else { return Ok(()) };
         let end = floor.min(applied).min(self.log.ends().durable_end);
-        if let Some(start) = self.group.index_mut().follow_log_start(end) {
+        if let Some(start) = index.start_behind(end) {
+            // The journal first: a start that is not in it would count what was compacted.
             self.journal.append(Frame::Start(start))?;
+            self.group.index_mut().begin_at(start);
         }
         Ok(())
+    }
+
+    /// The data of the internal entries that are applied and not before the group's start.
+    pub fn applied_data(&self) -> impl Iterator<Item = &[u8]> {
+        let applied = self.group.applied();
+        let entries = self.group.index().internal_entries().iter();
+        entries.filter(move |entry| entry.index <= applied).map(|entry| &entry.data[..])
     }
 
     /// Notes in the journal what the next start begins with. The log is closed after it, the journal synced.

@@ -36,9 +36,6 @@ use waits::{CommitWait, Confirmations};
 
 /// Internal entries that say where the log starts: this, and the offset.
 const ENTRY_LOG_START: u8 = 1;
-/// Internal entries that say which offset all replicas have reached, with all records before it readable: this, and the offset.
-/// Earlier releases take no note of them.
-const ENTRY_FLOOR: u8 = 2;
 
 /// Replication state of a partition, for metrics.
 #[derive(Debug, Clone, Copy, Default)]
@@ -97,7 +94,7 @@ pub(super) struct Member {
     succession: Option<(i32, u64)>,
     /// Waits for the log start to reach an offset.
     log_start_waits: Vec<(i64, Durable)>,
-    /// Offset that all replicas have reached, as the group has agreed since this replica was opened.
+    /// Offset that all replicas have reached, as the group has agreed.
     floor: i64,
     /// Floor that this replica has proposed as leader, and the epoch in which it did.
     proposed_floor: Option<(LeaderEpoch, i64)>,
@@ -184,6 +181,7 @@ impl DeferredEffects {
 
 impl Member {
     fn new(replica: Replica) -> Member {
+        let floor = replica.applied_data().filter_map(compaction::floor_of).max();
         Member {
             replica,
             commit_waits: VecDeque::new(),
@@ -192,7 +190,7 @@ impl Member {
             behind: Vec::new(),
             succession: None,
             log_start_waits: Vec::new(),
-            floor: 0,
+            floor: floor.unwrap_or(0),
             proposed_floor: None,
             confirmations: Confirmations::default(),
             hand_over_waits: Vec::new(),
@@ -550,13 +548,12 @@ impl Partition {
             deferred.ended.extend(asked.map(|wait| (wait, Ok(()))));
         }
         for entry in applied {
-            let Some((kind, offset)) = entry.data.split_first() else { continue };
-            let Ok(offset) = offset.try_into().map(i64::from_be_bytes) else { continue };
-            match *kind {
-                ENTRY_LOG_START => member.raise_log_start(offset, &mut deferred),
-                ENTRY_FLOOR => member.floor = offset.max(member.floor),
-                _ => {}
+            if let [ENTRY_LOG_START, offset @ ..] = &entry.data[..]
+                && let Ok(offset) = offset.try_into().map(i64::from_be_bytes)
+            {
+                member.raise_log_start(offset, &mut deferred);
             }
+            member.floor = compaction::floor_of(&entry.data).unwrap_or(0).max(member.floor);
         }
         if restored.is_some() {
             // They look again, and find another log start.

@@ -6,9 +6,19 @@
 
 use mainstem_replication::journal::Journal;
 
-use super::{ENTRY_FLOOR, Member};
+use super::Member;
 use crate::partition::Partition;
 use crate::partition::stored::Stored;
+
+/// Internal entries that say which offset all replicas have reached, with all records before it readable: this, and the offset.
+/// Earlier releases take no note of them.
+const ENTRY_FLOOR: u8 = 2;
+
+/// The floor in the data of an internal entry, if it is one.
+pub(super) fn floor_of(data: &[u8]) -> Option<i64> {
+    let [ENTRY_FLOOR, offset @ ..] = data else { return None };
+    offset.try_into().ok().map(i64::from_be_bytes)
+}
 
 impl Member {
     /// The floor that a leader should propose now.
@@ -36,10 +46,30 @@ impl Member {
 }
 
 impl Partition {
-    /// The offset before which a replica of a group may compact its log; `None`: nothing yet. Has the group move it on. Blocks on the disk.
-    pub fn advance_floor(&self) -> Option<i64> {
-        // With `write.caching` a power cut takes from a replica what its leader knows it to have.
-        if self.settings().write_caching || !self.settings().log.compact {
+    /// Returns true if the group agrees on what may be compacted. With `write.caching` it does not: a power cut takes from a replica what
+    /// its leader knows it to have.
+    fn has_floor(&self) -> bool {
+        let settings = self.settings();
+        settings.log.compact && !settings.write_caching
+    }
+
+    /// Has the group agree on how far all replicas have the log, if this one leads. Blocks on the disk.
+    pub fn propose_floor(&self) {
+        if self.replication.is_none() || !self.has_floor() {
+            return;
+        }
+        let mut state = self.lock();
+        if let Ok(Stored::Replicated(member)) = &mut state.log
+            && member.is_running()
+        {
+            member.propose_floor();
+            self.drive(state);
+        }
+    }
+
+    /// The offset before which a replica of a group may compact its log; `None`: nothing yet. Blocks on the disk.
+    pub fn compaction_bound(&self) -> Option<i64> {
+        if !self.has_floor() {
             return None;
         }
         let mut state = self.lock();
@@ -47,7 +77,6 @@ impl Partition {
         if !member.is_running() {
             return None;
         }
-        member.propose_floor();
         let moved = member.replica.follow_floor(member.floor);
         let (journal, start) = (member.replica.journal().clone(), member.replica.start_offset());
         self.drive(state);
