@@ -113,8 +113,6 @@ pub struct Log {
     pub(crate) recent: RecentBatches,
     pub(crate) aborted: RecentAborted,
     pub(crate) log_start: i64,
-    /// The log start that the directory's checkpoint had when this log was opened.
-    pub(crate) noted_log_start: i64,
     pub(crate) log_end: i64,
     pub(crate) durable_end: i64,
     pub(crate) high_watermark: i64,
@@ -448,11 +446,6 @@ impl Log {
     /// The base offset of the first segment. Other replicas may read from here on, also records before the log start.
     pub fn first_base_offset(&self) -> i64 {
         self.segments[0].base_offset
-    }
-
-    /// The log start that the directory's checkpoint had when this log was opened; 0: none. Files that are gone since then do not lower it.
-    pub fn noted_log_start(&self) -> i64 {
-        self.noted_log_start
     }
 
     /// Returns true if the next start finds this log start, however the process ends: the first segment begins there, or the

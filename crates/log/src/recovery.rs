@@ -187,9 +187,7 @@ impl Log {
         let opened = opening.run(noted_epochs.clone())?;
         let (flush, epochs, rebuild_from) = (opening.flush, opening.epochs, opening.rebuild_from);
         let report = opening.report;
-        let noted_log_start = dir.checkpoints().log_start.get(&partition).unwrap_or(0);
         let mut log = Log {
-            noted_log_start,
             dir: dir.clone(),
             config: config.clone(),
             segments: opened.segments,

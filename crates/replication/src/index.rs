@@ -83,14 +83,15 @@ impl EntryIndex {
         };
         let (end, start) = (log.ends().log_end, index.start.offset);
         let has_others = state.configuration.voters.len() > 1;
-        let is_deleted = log.noted_log_start() >= start;
-        if end < start && has_others && promised.is_some() && is_deleted {
+        let may_begin = has_others && promised.is_some();
+        if end < start && may_begin && log.config().compact {
+            // It may have been compacted by the others, and not deleted.
+            return Err(ReplicaError::LacksCompacted { end, start });
+        } else if end < start && may_begin {
             // What precedes the start was deleted, and what follows is known to be lacking.
             let partition = log.partition();
             tracing::warn!(%partition, end, start, "the log ends before its entries begin: it begins with them");
             log.truncate_fully_and_start_at(start, mono_ms)?;
-        } else if end < start && has_others && promised.is_some() {
-            return Err(ReplicaError::LacksCompacted { end, start });
         } else if end < start {
             return Err(ReplicaError::Damaged(format!("the log ends at {end}, before its start {start}")));
         }

@@ -1,6 +1,7 @@
 //! Three replicas in one process, with real sockets and files between them.
 
 mod cluster;
+mod compaction;
 mod leader;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};

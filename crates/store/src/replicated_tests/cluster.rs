@@ -128,6 +128,8 @@ pub(super) struct Cluster {
     clock: Clock,
     seed: u64,
     write_caching: bool,
+    /// Has the topic `cleanup.policy=compact`, as far as its group is concerned: the records have no keys.
+    compacts: bool,
     replica_lag_max_ms: u64,
     catch_up_rate: u64,
     /// `leader.replication.throttled.rate`, for all replicas.
@@ -157,6 +159,14 @@ impl Cluster {
         cluster
     }
 
+    /// Nodes whose topic is compacted.
+    pub(super) fn that_compacts(seed: u64) -> Cluster {
+        let mut cluster = Self::prepare(seed, false);
+        cluster.compacts = true;
+        (0..3).for_each(|node| cluster.restart(node));
+        cluster
+    }
+
     /// Nodes that can be cut off.
     pub(super) fn with_wires(seed: u64, write_caching: bool) -> Cluster {
         let mut cluster = Self::prepare(seed, write_caching);
@@ -180,6 +190,7 @@ impl Cluster {
             clock: Clock::start(),
             seed,
             write_caching,
+            compacts: false,
             replica_lag_max_ms: 30_000,
             catch_up_rate: CATCH_UP_RATE,
             leader_rate: None,
@@ -249,6 +260,7 @@ impl Cluster {
         let journal = Arc::new(Mutex::new(journal));
         let now_ms = self.clock.mono_ms();
         let replica = Replica::open(log, GROUP, journal, options, now_ms).expect("the replica opens");
+        let config = Arc::new(LogConfig { compact: self.compacts, ..LogConfig::clone(&config) });
         let mut settings = TopicSettings::of_log(config, self.write_caching, 2);
         if self.leader_rate.is_some() {
             settings.leader_throttled = ThrottledReplicas::All;

@@ -20,12 +20,15 @@ use std::sync::Arc;
 mod deletions;
 mod fault_table;
 mod files;
+mod floors;
 
 const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
 
 struct Group {
     /// The setting with which each replica is opened.
     caching: [bool; 3],
+    /// `cleanup.policy` of the topic is compact.
+    compacts: bool,
     now_ms: u64,
     disks: Vec<SimStorage>,
     /// The disks as the replicas have them.
@@ -70,6 +73,7 @@ impl Group {
         let disks = vec![SimStorage::new(), SimStorage::new(), SimStorage::new()];
         let mut group = Group {
             caching,
+            compacts: false,
             now_ms: 0,
             hooked: disks.iter().map(Hooked::over).collect(),
             disks,
@@ -147,7 +151,8 @@ impl Group {
             found(&mut journal, GROUP, id(node), &voters, Start::default()).expect("a founding");
         }
         let partition = PartitionIdentity { topic: "t".into(), topic_id: GROUP.topic_id, partition: 0 };
-        let config = Arc::new(LogConfig { retention_ms: None, ..LogConfig::default() });
+        let config =
+            Arc::new(LogConfig { retention_ms: None, compact: self.compacts, ..LogConfig::default() });
         let (mut log, _) = Log::open_replica(&dir, &partition, config, self.now_ms)?;
         log.truncate_suffix(keep, self.now_ms)?;
         dir.recovered().map_err(|error| ReplicaError::Failed(error.to_string()))?;

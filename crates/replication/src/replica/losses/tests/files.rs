@@ -8,7 +8,7 @@ const PROMISES: &str = "/data/mainstem.promises";
 
 /// Harm to a replica's files while it does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Harm {
+pub(super) enum Harm {
     SegmentRemoved,
     SegmentCut,
     RecordDamaged,
@@ -19,7 +19,7 @@ impl Harm {
     const ALL: [Harm; 4] =
         [Harm::SegmentRemoved, Harm::SegmentCut, Harm::RecordDamaged, Harm::DirectoryRemoved];
 
-    fn befall(self, disk: &SimStorage) {
+    pub(super) fn befall(self, disk: &SimStorage) {
         let dir = Path::new("/data/t-0");
         let segment = dir.join("00000000000000000000.log");
         let open = || disk.open(&segment, OpenMode::ReadWrite).expect("the segment");
@@ -37,7 +37,7 @@ impl Harm {
 
 impl Group {
     /// Its process dies.
-    fn kill(&mut self, node: usize) {
+    pub(super) fn kill(&mut self, node: usize) {
         self.replicas[node] = None;
         self.disks[node].kill();
     }
