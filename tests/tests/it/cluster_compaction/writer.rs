@@ -54,7 +54,7 @@ impl Writer {
     async fn send_next(&mut self) -> (Vec<u8>, Option<Vec<u8>>, Delivery) {
         self.count += 1;
         let key = format!("key-{}", self.count % KEYS).into_bytes();
-        let value = (self.count % CHANGES_FOR_A_DELETION != 0).then(|| {
+        let value = (!self.count.is_multiple_of(CHANGES_FOR_A_DELETION)).then(|| {
             let mut value = format!("value-{}-", self.count).into_bytes();
             value.resize(VALUE_BYTES, b'.');
             value
