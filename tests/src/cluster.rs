@@ -4,6 +4,8 @@
 //! faults of the nodes. Kafka needs a JVM and its jars in `target/interop/kafka-4.3.0/lib`.
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
+pub mod compacted;
+pub mod last_values;
 mod network;
 mod node;
 pub mod replica;
@@ -19,7 +21,7 @@ use tempfile::TempDir;
 
 use self::network::Network;
 use self::node::{Node, Ports};
-use self::replica::ReplicaBatch;
+use self::replica::{ReplicaBatch, ReplicaLog};
 use crate::broker::{get, target_dir};
 use crate::kafka_node::{NEWEST, jars};
 use crate::wait::eventually;
@@ -330,10 +332,15 @@ impl Cluster {
 
     /// The batches of a partition on a node, from its files.
     pub fn replica(&self, topic: &str, partition: i32, node: i32) -> Vec<ReplicaBatch> {
+        self.replica_log(topic, partition, node).batches
+    }
+
+    /// The log of a partition on a node, from its files.
+    pub fn replica_log(&self, topic: &str, partition: i32, node: i32) -> ReplicaLog {
         let name = format!("{topic}-{partition}");
         let dirs = self.node(node).log_dirs().into_iter().map(|dir| dir.join(&name));
         // A partition without a directory has no batches yet.
-        dirs.rev().find(|dir| dir.exists()).map_or_else(Vec::new, |dir| replica::read(&dir))
+        dirs.rev().find(|dir| dir.exists()).map_or_else(ReplicaLog::default, |dir| replica::read(&dir))
     }
 
     /// Waits until the cluster lists all nodes.

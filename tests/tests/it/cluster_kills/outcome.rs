@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mainstem_client::{Admin, Consumer, ConsumerConfig, Isolation, Position, TopicPartition};
 use mainstem_replication::history::{self, CONTROL, Operation, Outcome, assertions};
 use mainstem_tests::cluster::replica::ReplicaBatch;
-use mainstem_tests::cluster::{Cluster, System};
+use mainstem_tests::cluster::{Cluster, System, compacted};
 use mainstem_tests::kafka_node::assert_kafka_finds_equal_replicas;
 use tokio::task::JoinSet;
 
@@ -160,8 +160,8 @@ async fn read_all(
     seen
 }
 
-/// Waits until the replicas of each partition have equal files, batch by batch, and notes the contents of the run's
-/// own topics. Returns the ends of all partitions by the names of their directories.
+/// Waits until the replicas of each partition have equal files, batch by batch as far as none is compacted, and notes the
+/// contents of the run's own topics. Returns the ends of all partitions by the names of their directories.
 async fn read_replicas(run: &Run, cluster: &Cluster) -> BTreeMap<String, i64> {
     let mut ends = BTreeMap::new();
     for partition in partitions(IN).chain(partitions(OUT)) {
@@ -176,9 +176,9 @@ async fn read_replicas(run: &Run, cluster: &Cluster) -> BTreeMap<String, i64> {
         let mut end = 0;
         for partition in &found.partitions {
             let partition = TopicPartition::new(topic, partition.index);
-            let replicas = equal_replicas(cluster, &partition).await;
-            end += end_of(&replicas);
-            ends.insert(partition.to_string(), end_of(&replicas));
+            let its_end = agreed_end(cluster, &partition).await;
+            end += its_end;
+            ends.insert(partition.to_string(), its_end);
         }
         assert!(end > 0, "{topic} has no records");
     }
@@ -214,6 +214,18 @@ async fn equal_replicas(cluster: &Cluster, partition: &TopicPartition) -> Vec<(i
             replicas[0].0,
             ends.collect::<Vec<_>>()
         );
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Waits until the replicas of a compacted partition agree. Returns their end.
+async fn agreed_end(cluster: &Cluster, partition: &TopicPartition) -> i64 {
+    let deadline = Instant::now() + RESUME_MAX;
+    loop {
+        let of_node = |id: i32| (id, cluster.replica_log(&partition.topic, partition.partition, id));
+        let replicas: Vec<_> = cluster.ids().into_iter().map(of_node).collect();
+        let Some(difference) = compacted::difference(&replicas) else { return replicas[0].1.end() };
+        assert!(Instant::now() < deadline, "{partition}: {difference}");
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
