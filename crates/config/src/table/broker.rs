@@ -302,7 +302,7 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Replicas of `__consumer_offsets`; used once, when the topic is created. Unset in a cluster: 3, or as many \
              as it has nodes."),
     broker("offsets.topic.segment.bytes", Int).default("104857600").at_least(1).high()
-        .doc("Segment size in bytes of `__consumer_offsets`."),
+        .doc("Segment size in bytes of `__consumer_offsets`, at most 4 MiB."),
     broker("process.roles", List).default("broker,controller").kafka_default(None)
         .non_empty_list_of(&["broker", "controller"]).high()
         .doc("Roles of this process. One node is broker and controller, whichever of them is named; \
@@ -411,7 +411,7 @@ pub(super) const BROKER: &[ConfigKey] = &[
         .doc("Replicas of `__transaction_state`; used once, when the topic is created. Unset in a cluster: 3, or as many \
              as it has nodes."),
     broker("transaction.state.log.segment.bytes", Int).default("104857600").at_least(1).high()
-        .doc("Segment size in bytes of `__transaction_state`."),
+        .doc("Segment size in bytes of `__transaction_state`, at most 4 MiB."),
     broker("transactional.id.expiration.ms", Int).default("604800000").at_least(1).high()
         .doc("Milliseconds after which an unused transactional id is forgotten."),
     broker("write.caching.default", Bool).default("false").cluster_wide().ours()

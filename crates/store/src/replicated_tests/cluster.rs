@@ -128,7 +128,7 @@ pub(super) struct Cluster {
     clock: Clock,
     seed: u64,
     write_caching: bool,
-    /// Has the topic `cleanup.policy=compact`, as far as its group is concerned: the records have no keys.
+    /// Has the topic `cleanup.policy=compact`.
     compacts: bool,
     replica_lag_max_ms: u64,
     catch_up_rate: u64,
@@ -245,7 +245,12 @@ impl Cluster {
                 .expect("a founding");
         }
         let identity = PartitionIdentity { topic: "t".into(), topic_id: GROUP.topic_id, partition: 0 };
-        let config = LogConfig { segment_bytes: 4_000, retention_ms: None, ..LogConfig::default() };
+        let config = LogConfig {
+            segment_bytes: 4_000,
+            retention_ms: None,
+            compact: self.compacts,
+            ..LogConfig::default()
+        };
         let config = Arc::new(config);
         let (log, _) = Log::open(&dir, &identity, config.clone(), self.clock.mono_ms()).expect("a log");
         dir.recovered().expect("the recovery is noted");
@@ -260,7 +265,6 @@ impl Cluster {
         let journal = Arc::new(Mutex::new(journal));
         let now_ms = self.clock.mono_ms();
         let replica = Replica::open(log, GROUP, journal, options, now_ms).expect("the replica opens");
-        let config = Arc::new(LogConfig { compact: self.compacts, ..LogConfig::clone(&config) });
         let mut settings = TopicSettings::of_log(config, self.write_caching, 2);
         if self.leader_rate.is_some() {
             settings.leader_throttled = ThrottledReplicas::All;

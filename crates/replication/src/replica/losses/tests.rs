@@ -190,7 +190,8 @@ impl Group {
 
     fn try_append(&mut self, leader: usize) -> Result<(), LeaderAppendError> {
         let mut builder = BatchBuilder::new(BatchOptions::default());
-        builder.append(0, None, Some(b"value"), &[]).expect("a record");
+        let key = self.compacts.then_some(&b"key"[..]);
+        builder.append(0, key, Some(b"value"), &[]).expect("a record");
         let bytes = builder.build().expect("a batch");
         let now_ms = self.now_ms;
         let replica = self.replica(leader);
