@@ -127,6 +127,8 @@ pub struct Log {
     /// The newest snapshot of the producers is of this offset.
     pub(crate) snapshot_offset: Option<i64>,
     pub(crate) flush: FlushState,
+    /// Base offset of the output of a compaction that has the names which survive a crash, and is not read from yet.
+    pub(crate) committed_output: Option<i64>,
     pub(crate) deletions: Deletions,
     /// The log end when it was maintained last.
     pub(crate) maintained_end: i64,

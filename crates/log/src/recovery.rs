@@ -207,6 +207,7 @@ impl Log {
             verifications: Verifications::default(),
             snapshot_offset: None,
             flush,
+            committed_output: None,
             deletions: Deletions::default(),
             maintained_end: opened.log_end,
             generation: Generation::default(),

@@ -13,7 +13,7 @@ use mainstem_log::Log;
 use mainstem_log::compaction::{
     Candidate, Choice, CleanError, Cleaned, Cleaner, CleanerOptions, LogAccess, Task, choose,
 };
-use mainstem_runtime::sync::{Condvar, Thread};
+use mainstem_runtime::sync::{self, Condvar, Thread};
 use parking_lot::{Mutex, MutexGuard};
 
 use self::throttle::Throttle;
@@ -24,6 +24,8 @@ use mainstem_runtime::random;
 use mainstem_runtime::supervised::{self, Role};
 
 /// `log.cleaner.backoff.ms` counts between these: a cleaner neither spins nor sleeps for good.
+/// Between two steps of a compaction in a simulation, at most.
+const BETWEEN_STEPS_MAX: Duration = Duration::from_millis(100);
 const BACKOFF_MIN: Duration = Duration::from_millis(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -89,6 +91,7 @@ pub struct Uncleanable {
 
 impl LogAccess for Partition {
     fn with_log<T>(&self, act: impl FnOnce(&mut Log) -> T) -> Option<T> {
+        sync::pass_time(BETWEEN_STEPS_MAX);
         Partition::with_log(self, act).ok()
     }
 }

@@ -40,20 +40,25 @@ const OUTPUT: [FileKind; 4] =
     [FileKind::TransactionIndex, FileKind::Index, FileKind::TimeIndex, FileKind::Log];
 
 impl Log {
-    /// Gives finished output the names that survive a crash. `false`: the input is not what it was.
+    /// Gives finished output the names that survive a crash. `false`: the input is not what it was, or the output has gone.
     pub(crate) fn commit_output(&mut self, input: &[Segment]) -> Result<bool, LogError> {
         let Some(_) = self.place_of(input) else { return Ok(false) };
         let base_offset = input[0].base_offset;
+        let mut has_log = false;
         for kind in OUTPUT {
             let from = path_in(&self.files, base_offset, kind, FileState::Cleaned);
-            rename(&self.files, &from, &path_in(&self.files, base_offset, kind, FileState::Swap))?;
+            let to = path_in(&self.files, base_offset, kind, FileState::Swap);
+            has_log = rename(&self.files, &from, &to)?;
         }
-        Ok(true)
+        // A truncation removes output that is not in use, also where it leaves the input as it is.
+        self.committed_output = has_log.then_some(base_offset);
+        Ok(has_log)
     }
 
-    /// Reads from the output from here on. `false`: the input is not what it was.
+    /// Reads from the output from here on. `false`: the input is not what it was, or the output has gone.
     pub(crate) fn install_output(&mut self, input: &[Segment], output: Segment) -> bool {
-        let Some(at) = self.place_of(input) else { return false };
+        let is_committed = self.committed_output.take() == Some(output.base_offset);
+        let Some(at) = self.place_of(input).filter(|_| is_committed) else { return false };
         self.segments.splice(at..at + input.len(), [output]);
         // Transactions without any records left are not reported any more: without their markers readers would take
         // the records that follow for theirs.
@@ -130,6 +135,7 @@ impl Log {
             self.files.sync_dir()?;
             self.finish_swap(base_offset)?;
         }
+        self.committed_output = None;
         let mut removed = false;
         for name in segment_files(&self.files)? {
             if matches!(name.state, FileState::Cleaned | FileState::Swap) {
