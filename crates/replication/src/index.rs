@@ -218,12 +218,12 @@ impl EntryIndex {
     }
 
     /// The last place at or before an offset where entries can begin; `None`: they begin there.
-    pub fn start_behind(&self, offset: i64) -> Option<Start> {
+    pub(crate) fn start_behind(&self, offset: i64) -> Option<Start> {
         Some(self.last_known_at(offset)).filter(|start| *start != self.start)
     }
 
     /// Begins at a place of [`Self::start_behind`].
-    pub fn begin_at(&mut self, start: Start) {
+    pub(crate) fn begin_at(&mut self, start: Start) {
         self.start = start;
         self.internal.retain(|entry| entry.index > start.index);
         self.marks.retain(|mark| mark.offset > start.offset);

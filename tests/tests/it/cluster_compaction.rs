@@ -4,6 +4,7 @@
 mod offsets;
 mod writer;
 
+use crate::cluster_snapshots::ready;
 use std::collections::BTreeSet;
 
 use mainstem_client::{Admin, Consumer, ConsumerConfig, NewTopic, Position, TopicPartition};
@@ -28,15 +29,12 @@ const SEGMENT_BYTES: &str = "20000";
 
 /// Starts nodes that look for work all the time.
 fn start(setup: Setup) -> (Cluster, Runtime) {
-    let setup = setup
-        .set("log.cleaner.backoff.ms", 50)
-        .set("log.retention.check.interval.ms", 100)
-        .set("log.segment.delete.delay.ms", 100);
-    let mut cluster = setup.start().expect("our own binary");
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    runtime.block_on(cluster.wait_until_ready());
-    (cluster, runtime)
+    ready(
+        setup
+            .set("log.cleaner.backoff.ms", 50)
+            .set("log.retention.check.interval.ms", 100)
+            .set("log.segment.delete.delay.ms", 100),
+    )
 }
 
 /// A topic that is compacted as soon as a segment is closed, with replicas of its one partition on these nodes.

@@ -58,6 +58,11 @@ fn start(name: &str) -> (Cluster, Runtime) {
     for (key, value) in SECURITY {
         setup = setup.set(key, value);
     }
+    ready(setup)
+}
+
+/// Starts nodes and waits until they are ready.
+pub(crate) fn ready(setup: Setup) -> (Cluster, Runtime) {
     let mut cluster = setup.start().expect("our own binary");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");

@@ -32,6 +32,7 @@ mod waits;
 
 pub use leadership::{Leadership, RoleChange};
 
+use compaction::Floors;
 use waits::{CommitWait, Confirmations};
 
 /// Internal entries that say where the log starts: this, and the offset.
@@ -94,10 +95,7 @@ pub(super) struct Member {
     succession: Option<(i32, u64)>,
     /// Waits for the log start to reach an offset.
     log_start_waits: Vec<(i64, Durable)>,
-    /// Offset that all replicas have reached, as the group has agreed.
-    floor: i64,
-    /// Floor that this replica has proposed as leader, and the epoch in which it did.
-    proposed_floor: Option<(LeaderEpoch, i64)>,
+    floors: Floors,
     confirmations: Confirmations,
     /// Waits until the leader after this replica is known.
     hand_over_waits: Vec<oneshot::Sender<()>>,
@@ -181,8 +179,8 @@ impl DeferredEffects {
 
 impl Member {
     fn new(replica: Replica) -> Member {
-        let floor = replica.applied_data().filter_map(compaction::floor_of).max();
         Member {
+            floors: Floors::of(&replica),
             replica,
             commit_waits: VecDeque::new(),
             uncommitted: VecDeque::new(),
@@ -190,8 +188,6 @@ impl Member {
             behind: Vec::new(),
             succession: None,
             log_start_waits: Vec::new(),
-            floor: floor.unwrap_or(0),
-            proposed_floor: None,
             confirmations: Confirmations::default(),
             hand_over_waits: Vec::new(),
             is_closing: false,
@@ -553,7 +549,7 @@ impl Partition {
             {
                 member.raise_log_start(offset, &mut deferred);
             }
-            member.floor = compaction::floor_of(&entry.data).unwrap_or(0).max(member.floor);
+            member.floors.apply(&entry.data);
         }
         if restored.is_some() {
             // They look again, and find another log start.
@@ -595,9 +591,7 @@ impl Partition {
             replication.links.note_too_far_behind();
             let (topic, partition, node) = (&self.topic, self.index, replica.node());
             tracing::error!(
-                %topic,
-                partition,
-                node,
+                %topic, partition, node,
                 "the replica of node {node} needs records that retention or compaction has removed here; copying a whole partition is not \
                  built yet: the group continues without it. Raise retention, or delete and create the topic"
             );

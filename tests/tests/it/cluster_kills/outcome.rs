@@ -199,33 +199,40 @@ fn record_final(run: &Run, node: i32, partition: &TopicPartition, batch: &Replic
 }
 
 async fn equal_replicas(cluster: &Cluster, partition: &TopicPartition) -> Vec<(i32, Vec<ReplicaBatch>)> {
-    let deadline = Instant::now() + RESUME_MAX;
-    loop {
+    agreed(partition, || {
         let of_node = |id: i32| (id, cluster.replica(&partition.topic, partition.partition, id));
         let replicas: Vec<_> = cluster.ids().into_iter().map(of_node).collect();
         let first_difference = replicas.iter().find(|(_, batches)| *batches != replicas[0].1);
-        let Some((node, batches)) = first_difference else { return replicas };
+        let Some((node, batches)) = first_difference else { return Ok(replicas) };
         let at = batches.iter().zip(&replicas[0].1).position(|(one, other)| one != other);
         let ends =
             replicas.iter().map(|(_, batches)| batches.last().map_or(0, |batch| batch.last_offset + 1));
-        assert!(
-            Instant::now() < deadline,
-            "{partition}: the files of nodes {} and {node} differ from batch {at:?} on; they end at {:?}",
-            replicas[0].0,
-            ends.collect::<Vec<_>>()
-        );
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
+        let (first, ends) = (replicas[0].0, ends.collect::<Vec<_>>());
+        Err(format!(
+            "the files of nodes {first} and {node} differ from batch {at:?} on; they end at {ends:?}"
+        ))
+    })
+    .await
 }
 
 /// Waits until the replicas of a compacted partition agree. Returns their end.
 async fn agreed_end(cluster: &Cluster, partition: &TopicPartition) -> i64 {
-    let deadline = Instant::now() + RESUME_MAX;
-    loop {
+    agreed(partition, || {
         let of_node = |id: i32| (id, cluster.replica_log(&partition.topic, partition.partition, id));
         let replicas: Vec<_> = cluster.ids().into_iter().map(of_node).collect();
-        let Some(difference) = compacted::difference(&replicas) else { return replicas[0].1.end() };
-        assert!(Instant::now() < deadline, "{partition}: {difference}");
+        compacted::difference(&replicas).map_or_else(|| Ok(replicas[0].1.end()), Err)
+    })
+    .await
+}
+
+/// Looks until the replicas of a partition agree. `look` returns their difference as an error.
+async fn agreed<T>(partition: &TopicPartition, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + RESUME_MAX;
+    loop {
+        match look() {
+            Ok(agreed) => return agreed,
+            Err(difference) => assert!(Instant::now() < deadline, "{partition}: {difference}"),
+        }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }

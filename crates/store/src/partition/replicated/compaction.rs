@@ -4,6 +4,8 @@
 //! reached. When that is committed, each replica begins its group at the last place before the floor that its journal knows, and
 //! compacts what precedes it by itself.
 
+use mainstem_records::LeaderEpoch;
+use mainstem_replication::Replica;
 use mainstem_replication::journal::Journal;
 
 use super::Member;
@@ -14,10 +16,31 @@ use crate::partition::stored::Stored;
 /// Earlier releases take no note of them.
 const ENTRY_FLOOR: u8 = 2;
 
-/// The floor in the data of an internal entry, if it is one.
-pub(super) fn floor_of(data: &[u8]) -> Option<i64> {
-    let [ENTRY_FLOOR, offset @ ..] = data else { return None };
-    offset.try_into().ok().map(i64::from_be_bytes)
+/// The floors that a replica knows.
+#[derive(Debug, Default)]
+pub(super) struct Floors {
+    /// Offset that all replicas have reached, as the group has agreed.
+    agreed: i64,
+    /// Floor that this replica has proposed as leader, and the epoch in which it did.
+    proposed: Option<(LeaderEpoch, i64)>,
+}
+
+impl Floors {
+    /// The floors in what a replica that was just opened has applied.
+    pub(super) fn of(replica: &Replica) -> Floors {
+        let mut floors = Floors::default();
+        replica.applied_data().for_each(|data| floors.apply(data));
+        floors
+    }
+
+    /// Notes the floor in the data of an internal entry that is committed, if it is one.
+    pub(super) fn apply(&mut self, data: &[u8]) {
+        if let [ENTRY_FLOOR, offset @ ..] = data
+            && let Ok(offset) = offset.try_into().map(i64::from_be_bytes)
+        {
+            self.agreed = self.agreed.max(offset);
+        }
+    }
 }
 
 impl Member {
@@ -28,8 +51,8 @@ impl Member {
         }
         let everywhere = self.replica.offset_everywhere()?;
         let floor = self.replica.log().compactable_base(everywhere)?;
-        let known = self.floor.max(self.replica.start_offset());
-        let proposed = self.proposed_floor.filter(|(epoch, _)| *epoch == self.epoch());
+        let known = self.floors.agreed.max(self.replica.start_offset());
+        let proposed = self.floors.proposed.filter(|(epoch, _)| *epoch == self.epoch());
         let is_new = floor > known && proposed.is_none_or(|(_, proposed)| proposed < floor);
         is_new.then_some(floor)
     }
@@ -40,7 +63,7 @@ impl Member {
         data.extend_from_slice(&floor.to_be_bytes());
         // If it is not proposed or not committed, the next look proposes it again.
         if self.replica.propose(data).is_ok() {
-            self.proposed_floor = Some((self.epoch(), floor));
+            self.floors.proposed = Some((self.epoch(), floor));
         }
     }
 }
@@ -54,7 +77,7 @@ impl Partition {
     }
 
     /// Has the group agree on how far all replicas have the log, if this one leads. Blocks on the disk.
-    pub fn propose_floor(&self) {
+    pub(crate) fn propose_floor(&self) {
         if self.replication.is_none() || !self.has_floor() {
             return;
         }
@@ -68,7 +91,7 @@ impl Partition {
     }
 
     /// The offset before which a replica of a group may compact its log; `None`: nothing yet. Blocks on the disk.
-    pub fn compaction_bound(&self) -> Option<i64> {
+    pub(crate) fn compaction_bound(&self) -> Option<i64> {
         if !self.has_floor() {
             return None;
         }
@@ -77,7 +100,7 @@ impl Partition {
         if !member.is_running() {
             return None;
         }
-        let moved = member.replica.follow_floor(member.floor);
+        let moved = member.replica.follow_floor(member.floors.agreed);
         let (journal, start) = (member.replica.journal().clone(), member.replica.start_offset());
         self.drive(state);
         let synced = moved.map_err(|error| error.to_string()).and_then(|()| {
