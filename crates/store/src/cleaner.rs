@@ -23,9 +23,9 @@ use mainstem_runtime::clock::{Clock, machine_now};
 use mainstem_runtime::random;
 use mainstem_runtime::supervised::{self, Role};
 
-/// `log.cleaner.backoff.ms` counts between these: a cleaner neither spins nor sleeps for good.
-/// Between two steps of a compaction in a simulation, at most.
+/// Time between two steps of a compaction in a simulation, at most.
 const BETWEEN_STEPS_MAX: Duration = Duration::from_millis(100);
+/// `log.cleaner.backoff.ms` counts between these: a cleaner neither spins nor sleeps for good.
 const BACKOFF_MIN: Duration = Duration::from_millis(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
