@@ -332,6 +332,14 @@ impl Opening<'_> {
     fn run(&mut self, noted_epochs: Option<LeaderEpochs>) -> Result<Opened, LogError> {
         let found = Inventory::take(self.files)?;
         let has_records = found.segments.iter().any(|segment| segment.log_bytes > 0);
+        // They follow the log start at once, which is noted only as far as the log lasts: a power cut may leave a log that begins before.
+        let is_unclean =
+            |stop: LastStop| matches!(stop, LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot);
+        let begins = found.segments.first().map_or(0, |first| first.base_offset).max(self.noted_start);
+        let begin_behind =
+            |epochs: &LeaderEpochs| epochs.entries().first().is_some_and(|first| first.start_offset > begins);
+        let noted_epochs =
+            noted_epochs.filter(|epochs| !(is_unclean(self.last_stop) && begin_behind(epochs)));
         self.epochs_lost = noted_epochs.is_none() && has_records;
         self.epochs = noted_epochs.unwrap_or_default();
         let opened = match self.attempt(&found) {
@@ -345,7 +353,7 @@ impl Opening<'_> {
             }
             result => result,
         }?;
-        let unclean = matches!(self.last_stop, LastStop::UncleanSameBoot | LastStop::UncleanOtherBoot);
+        let unclean = is_unclean(self.last_stop);
         let is_shorter = self.recovery_point > opened.log_end;
         let is_lost = found.segments.is_empty() && self.recovery_point > 0;
         self.report.raise_leader_epoch = (unclean && has_records) || is_shorter || is_lost;

@@ -115,6 +115,19 @@ fn damaged_snapshots_and_epochs_are_taken_from_the_log() {
     });
 }
 
+/// The log start was moved, which was noted with the epochs and not with the log before a power cut.
+#[test]
+fn epochs_that_begin_behind_the_log_are_taken_from_it() {
+    let bench = Bench::real(small_segments());
+    let log = filled(&bench);
+    let whole = log.leader_epochs().clone();
+    let path = log.path().join("leader-epoch-checkpoint");
+    drop(log);
+    std::fs::write(&path, format!("0\n1\n{} 120\n", whole.entries()[0].epoch)).unwrap();
+    let (log, _) = bench.open("b");
+    assert_eq!((bench.read_all(&log).len(), log.leader_epochs()), (100, &whole));
+}
+
 #[test]
 fn a_torn_tail_is_cut() {
     let bench = Bench::real(small_segments());

@@ -70,7 +70,9 @@ fn a_replica_that_was_away_for_longer_than_retention_is_refused_by_name() {
     let lines = logged.lines_with("");
     let errors: Vec<_> = lines.iter().filter(|line| line.starts_with("ERROR")).collect();
     assert_eq!(errors.len(), 1, "{lines:?}");
-    for named in ["topic=t", "partition=0", "node=5", "needs records that retention has removed"] {
+    for named in
+        ["topic=t", "partition=0", "node=5", "needs records that retention or compaction has removed"]
+    {
         assert!(errors[0].contains(named), "{named}: {errors:?}");
     }
     leader.append(&[8; 8]);
