@@ -207,7 +207,7 @@ fn a_reader_that_has_begun_keeps_the_old_segments() {
 #[test]
 fn a_compaction_gives_way_to_what_changes_the_log() {
     type Change = fn(&Bench, &mut Log);
-    // What it does, what may be left, and what has to be.
+    // The change, the records that may be left, and those that have to be.
     let changes: [(Change, &str, &str); 4] = [
         (
             |bench, log| assert!(log.truncate_suffix(3, bench.mono_ms).expect("a truncation") <= 3),
