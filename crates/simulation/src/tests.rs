@@ -84,8 +84,8 @@ fn nothing_acknowledged_is_lost() {
         println!("MAINSTEM_SIM_SEED={seed}");
         let verdict = simulate(seed, SimulationOptions::default());
         assert_good(&verdict);
-        // A replica that may have lost something votes after 4 s.
-        let vote_hold_ms = if verdict.write_caching { 4_000 } else { 0 };
+        // A replica that may have lost something votes after 4 s, and asks for votes after 8 s.
+        let vote_hold_ms = if verdict.write_caching { 8_000 } else { 0 };
         let resumed_after_ms = verdict.resumed_after_ms.unwrap_or(u64::MAX);
         longest_ms = longest_ms.max(resumed_after_ms.saturating_sub(vote_hold_ms));
         lost += verdict.history.iter().filter(|event| event.operation == Operation::Lost).count();

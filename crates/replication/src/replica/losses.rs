@@ -3,7 +3,8 @@
 //! Such a replica starts with less than it has acknowledged. It says to the first leader that sends it anything where its log ends; the
 //! leader takes back what it has counted on, and sends the rest again. Until the replica has caught up, or for
 //! [`VOTE_HOLD_MS`](super::vote_hold::VOTE_HOLD_MS), it gives no vote and asks for none: those that have lost nothing elect one of
-//! them, if they are a majority. The journal notes that a log has such a tail, and that a replica holds its votes ([`Tail`]). That
+//! them, if they are a majority. For as long again it gives its vote and asks for none, so that one that has lost nothing is elected
+//! where it is not a majority. The journal notes that a log has such a tail, and that a replica holds its votes ([`Tail`]). That
 //! counts whatever the setting is at the next start, and however often the replica starts until then.
 //!
 //! When too many have lost the same committed records, a leader is elected that does not have them, and others come in their

@@ -57,7 +57,7 @@ impl Replica {
             return;
         }
         // Who leads has all that is committed.
-        let (leads_settled, holds_votes) = (self.leads_settled(), self.holds_votes());
+        let (leads_settled, holds_votes) = (self.leads_settled(), self.holds_campaign());
         let tail = self.losses.tail_to_note(&self.log.ends(), leads_settled, holds_votes);
         if let Some(tail) = tail
             && self.is_taking_part()

@@ -23,7 +23,7 @@ impl Replica {
             return;
         }
         self.note_tail();
-        if self.lacks_promised() {
+        if self.lacks_promised() || self.holds_campaign() {
             return self.group.pass_lease(ticks);
         }
         let (ticks, has_lost_majority) = self.group.pass(ticks, now_ms);
@@ -45,7 +45,7 @@ impl Replica {
 
     /// Asks for votes now, not when the time-out ends: the leader is known to be gone.
     pub fn campaign(&mut self) {
-        let may_campaign = self.is_taking_part() && !self.waits_alone() && !self.holds_votes();
+        let may_campaign = self.is_taking_part() && !self.waits_alone() && !self.holds_campaign();
         if may_campaign && !self.lacks_promised() {
             self.group.campaign();
         }
@@ -72,7 +72,12 @@ impl Replica {
 
     /// Returns true if it may lack what it has acknowledged, and so takes no part in elections.
     pub(super) fn holds_votes(&self) -> bool {
-        self.group.vote_hold().is_held(self.now_ms)
+        self.group.vote_hold().holds_votes(self.now_ms)
+    }
+
+    /// Returns true if it may lack what it has acknowledged, and so asks for no votes. It may give its own.
+    pub(super) fn holds_campaign(&self) -> bool {
+        self.group.vote_hold().holds_campaign(self.now_ms)
     }
 
     /// Returns true if it has nothing to do by itself for a while: a follower whose leader's heartbeats come with all others of that

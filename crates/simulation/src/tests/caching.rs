@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::world::{SimulationOptions, Stop, TURN_MS, World};
 use mainstem_replication::history::{Event, Operation};
 
-/// Longest time until all replicas agree, in ms. It contains the vote hold of 4 s.
+/// Longest time until all replicas agree, in ms. It contains the time of 8 s in which a replica asks for no votes.
 const AGREE_MAX_MS: u64 = 20_000;
 
 /// Worlds with `write.caching`, which about one in seven seeds has.

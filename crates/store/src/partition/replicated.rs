@@ -5,7 +5,6 @@
 //! done when the lock is free again.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 
 use mainstem_log::dir::LogDir;
@@ -26,17 +25,18 @@ use crate::settings::TopicSettings;
 use mainstem_links::{GroupHandle, Links, Wakes};
 
 mod compaction;
+mod disk_waits;
 mod group;
 mod leadership;
+mod proposals;
 mod waits;
 
 pub use leadership::{Leadership, RoleChange};
 
 use compaction::Floors;
+use disk_waits::DiskWaits;
+use proposals::ENTRY_LOG_START;
 use waits::{CommitWait, Confirmations};
-
-/// Internal entries that say where the log starts: this, and the offset.
-const ENTRY_LOG_START: u8 = 1;
 
 /// Replication state of a partition, for metrics.
 #[derive(Debug, Clone, Copy, Default)]
@@ -113,9 +113,7 @@ pub(super) struct Replication {
     notices: Mutex<Notices>,
     /// Why the replica is out of service.
     failure: OnceLock<String>,
-    /// A message whose taking waits for the disk is with another thread, or on its way there: the partition's lock may wait for a disk that
-    /// hangs. Set under that lock.
-    has_disk_step: AtomicBool,
+    disk_waits: DiskWaits,
 }
 
 /// A replica's group, links and events, of which a partition's [`Replication`] is made.
@@ -135,7 +133,7 @@ impl Replication {
             events,
             notices: Mutex::default(),
             failure: OnceLock::new(),
-            has_disk_step: AtomicBool::new(false),
+            disk_waits: DiskWaits::default(),
         }
     }
 }
@@ -632,59 +630,6 @@ impl Partition {
             notices = replication.notices.lock();
         }
         notices.is_delivering = false;
-    }
-
-    /// Has the group give up what retention does not keep by this clock, if this replica leads. What others see as the age of
-    /// their segments counts for nothing: their clocks may differ, and what is there would depend on who leads.
-    pub(super) fn propose_retention(&self, wall_ms: i64) {
-        if self.replication.is_none() {
-            return;
-        }
-        let unwanted = match &self.lock().log {
-            Ok(Stored::Replicated(member)) if member.leads() => {
-                let unwanted = member.replica.log().unwanted_before(wall_ms);
-                let is_under_way =
-                    |offset| member.log_start_waits.iter().any(|(wanted, _)| *wanted >= offset);
-                unwanted.map(|offset| offset.filter(|offset| !is_under_way(*offset)))
-            }
-            _ => return,
-        };
-        match unwanted {
-            // There is no waiter. If it fails, the next maintenance proposes it again.
-            Ok(Some(offset)) => drop(self.propose_log_start(offset, Durable::Call(Box::new(|_| {})))),
-            Ok(None) => {}
-            Err(error) => {
-                tracing::error!(topic = %self.topic, partition = self.index, "retention removes no records: {error}");
-            }
-        }
-    }
-
-    /// Moves the log start of all replicas. The leader proposes it; each replica does it when it is committed.
-    pub(super) fn propose_log_start(&self, offset: i64, on_done: Durable) -> Result<i64, ErrorCode> {
-        let mut state = self.lock();
-        let Ok(Stored::Replicated(member)) = &mut state.log else {
-            return Err(ErrorCode::KAFKA_STORAGE_ERROR);
-        };
-        if !member.leads() {
-            return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
-        }
-        let ends = member.replica.log().ends();
-        let target = if offset == -1 { ends.high_watermark } else { offset };
-        if target < 0 || target > ends.high_watermark {
-            return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
-        }
-        let mut data = vec![ENTRY_LOG_START];
-        data.extend_from_slice(&target.to_be_bytes());
-        let proposed = match member.replica.propose(data) {
-            Ok(()) => {
-                member.log_start_waits.push((target, on_done));
-                Ok(target.max(ends.log_start))
-            }
-            Err(LeaderAppendError::NotLeader { .. }) => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
-            Err(_) => Err(ErrorCode::KAFKA_STORAGE_ERROR),
-        };
-        self.drive(state);
-        proposed
     }
 
     /// Work for the flusher, for a replica. Drives the replica first, so that no entry misses the sync that covers it, and adds the

@@ -177,3 +177,44 @@ fn a_cut_that_hangs_holds_up_no_link() {
     assert_eq!(partition.leadership().leader, Some(2));
     assert_eq!(partition.ends().map(|ends| ends.log_end), Ok(0), "its record is gone");
 }
+
+/// The journal's disk hangs while the leader proposes that the log is to start elsewhere. A link waits for that once, and then drops what is
+/// for this partition.
+#[test]
+fn a_proposal_that_hangs_holds_up_no_link() {
+    let storage = Hooked::new(Arc::new(RealStorage));
+    let leader = Leader::on(Arc::new(storage.clone()), (3, 1, 30_000));
+    leader.append(b"1");
+    let partition = &leader.partition;
+    wait_for("its own disk", || (partition.ends().expect("it leads").durable_end == 1).then_some(()));
+    leader.acknowledged_by(2, 2);
+    wait_for("the commit", || (partition.ends().expect("it leads").high_watermark == 1).then_some(()));
+    let ((begun, is_begun), (release, gate)) = (mpsc::channel(), mpsc::channel::<()>());
+    let gate = Mutex::new(gate);
+    storage.set_hook(move |call, path| {
+        if call == Call::Sync && path.ends_with("mainstem.groups") {
+            begun.send(()).expect("the test listens");
+            // Until the other end is dropped, for whichever thread syncs it.
+            let _ = gate.lock().recv();
+        }
+        Ok(())
+    });
+    std::thread::scope(|scope| {
+        let (wait, fate) = waiter();
+        let proposed = scope.spawn(|| partition.delete_records_before(1, wait));
+        is_begun.recv().expect("the journal is synced");
+        // The lock of the partition is taken: each of these would wait until the test ends.
+        leader.acknowledged_by(2, 2);
+        partition.accept_coalesced(ReplicaId::new(2, 1), TERM);
+        partition.note_refusal(2);
+        partition.report_unreachable(2);
+        partition.node_gone(2, &|_| true, leader.clock.mono_ms());
+        partition.tick(leader.clock.mono_ms());
+        storage.clear_hook();
+        drop(release);
+        assert_eq!(proposed.join().expect("no panic"), Ok(1));
+        leader.acknowledged_by(2, 3);
+        assert_eq!(fate.recv_timeout(SOON), Ok(Ok(())), "it is taken from links again");
+    });
+    assert_eq!(partition.ends().map(|ends| ends.log_start), Ok(1));
+}

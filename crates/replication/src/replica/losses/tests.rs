@@ -608,9 +608,32 @@ fn a_hold_on_votes_outlives_what_is_no_end_of_it() {
         group.pass(VOTE_HOLD_MS - 2 * TICK_MS);
         assert!(group.replica(1).holds_votes());
         group.pass(3 * TICK_MS);
-        assert!(!group.replica(1).holds_votes());
+        assert!(!group.replica(1).holds_votes() && group.replica(1).holds_campaign());
         group.restart(1, is_clean);
-        assert!(!group.replica(1).holds_votes(), "its time is over");
+        assert!(group.replica(1).holds_votes(), "it has not asked for votes yet");
+        group.pass(2 * VOTE_HOLD_MS + TICK_MS);
+        group.restart(1, is_clean);
+        assert!(!group.replica(1).holds_campaign(), "its time is over");
+    }
+}
+
+/// A majority has lost records to a power cut. Each of these replicas would vote for the other, and the one that has all would lose them.
+#[test]
+fn replicas_that_may_lack_something_elect_the_one_that_lost_nothing() {
+    for seed in 0..20 {
+        let mut group = Group::led_by_first(true);
+        group.append(0, 10);
+        group.exchange();
+        // The first one runs on. The others have some of it left, and hear of it while they vote and do not ask.
+        group.cut_off = vec![0];
+        group.open(1, 6, 10);
+        group.open(2, 4, 10);
+        group.pass(VOTE_HOLD_MS + seed * 2 * TICK_MS);
+        group.cut_off.clear();
+        group.pass(2 * VOTE_HOLD_MS);
+        assert_eq!(group.leader(), 0, "seed {seed}");
+        assert_eq!((0..3).map(|node| group.end(node)).collect::<Vec<_>>(), [10, 10, 10], "seed {seed}");
+        assert_eq!(group.lost, [], "seed {seed}");
     }
 }
 

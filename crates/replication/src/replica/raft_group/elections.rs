@@ -195,7 +195,11 @@ impl RaftGroup {
         let raft = &mut self.node.raft;
         match self.contact.take_new() {
             Some(_) => raft.election_elapsed = 0,
-            None => raft.election_elapsed = raft.election_elapsed.saturating_add(ticks as usize),
+            None if raft.leader_id != 0 => {
+                raft.election_elapsed = raft.election_elapsed.saturating_add(ticks as usize)
+            }
+            // Several of them may ask for votes from the same time on: each waits for its own time-out then.
+            None => {}
         }
         if raft.leader_id != 0 && raft.election_elapsed >= raft.randomized_election_timeout() {
             // It knows of no leader then, and says nothing of it.

@@ -8,7 +8,7 @@ use mainstem_records::LeaderEpoch;
 use mainstem_replication::Replica;
 use mainstem_replication::journal::Journal;
 
-use super::Member;
+use super::{Member, Replication};
 use crate::partition::Partition;
 use crate::partition::stored::Stored;
 
@@ -57,12 +57,12 @@ impl Member {
         is_new.then_some(floor)
     }
 
-    fn propose_floor(&mut self) {
+    fn propose_floor(&mut self, replication: &Replication) {
         let Some(floor) = self.due_floor() else { return };
         let mut data = vec![ENTRY_FLOOR];
         data.extend_from_slice(&floor.to_be_bytes());
         // If it is not proposed or not committed, the next look proposes it again.
-        if self.replica.propose(data).is_ok() {
+        if replication.propose(&mut self.replica, data).is_ok() {
             self.floors.proposed = Some((self.epoch(), floor));
         }
     }
@@ -78,14 +78,12 @@ impl Partition {
 
     /// Has the group agree on how far all replicas have the log, if this one leads. Blocks on the disk.
     pub(crate) fn propose_floor(&self) {
-        if self.replication.is_none() || !self.has_floor() {
-            return;
-        }
+        let Some(replication) = self.replication.as_ref().filter(|_| self.has_floor()) else { return };
         let mut state = self.lock();
         if let Ok(Stored::Replicated(member)) = &mut state.log
             && member.is_running()
         {
-            member.propose_floor();
+            member.propose_floor(replication);
             self.drive(state);
         }
     }

@@ -3,7 +3,6 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use mainstem_log::{ReadBound, ReadError, ReadPlan};
 use mainstem_records::Batch;
@@ -100,14 +99,14 @@ impl Group for Partition {
             }
             _ => return self.step_locked(state, message, offset, batches).map(|()| None),
         };
-        replication.has_disk_step.store(true, Ordering::Release);
+        replication.disk_waits.begin_step();
         Ok(Some(DiskStep { message, dir }))
     }
 
     fn carry_out_disk_step(&self, step: DiskStep, offset: i64, batches: &[u8]) -> Result<(), MessageError> {
         let stepped = self.step_locked(self.lock(), step.message, offset, batches);
         if let Some(replication) = &self.replication {
-            replication.has_disk_step.store(false, Ordering::Release);
+            replication.disk_waits.end_step();
         }
         stepped
     }
@@ -166,11 +165,11 @@ impl Group for Partition {
 }
 
 impl Partition {
-    /// The lock of a partition, unless a message is being taken that waits for the disk. Until that is done, messages for the partition are
-    /// dropped, as in the network: its leader sends them again.
+    /// The lock of a partition, unless it is held while a disk is waited for ([`DiskWaits`](super::disk_waits::DiskWaits)). Until that is
+    /// done, messages for the partition are dropped, as in the network: they are sent again.
     fn lock_without_disk_step(&self) -> Option<Locked<'_>> {
         let replication = self.replication.as_ref()?;
-        self.lock_unless(|| replication.has_disk_step.load(Ordering::Acquire))
+        self.lock_unless(replication.disk_waits.gives_up())
     }
 
     fn step_locked(
