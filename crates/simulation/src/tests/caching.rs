@@ -220,8 +220,9 @@ fn what_power_cuts_of_a_majority_with_caching_take_is_counted() {
     for cut in [Cut::Followers, Cut::LeaderAndOne, Cut::All] {
         let counted: u64 = worlds(240).map(|(seed, world)| check_cut_of_majority(seed, world, cut)).sum();
         println!("{cut:?}: {counted} counted");
-        let is_one_seed = seeds(2).count() == 1;
-        assert!(counted > 0 || is_one_seed, "{cut:?}: nothing was lost in any run");
+        // The node that runs on has most of it, and is elected by the two others.
+        let may_lose_nothing = cut == Cut::LeaderAndOne || seeds(2).count() == 1;
+        assert!(counted > 0 || may_lose_nothing, "{cut:?}: nothing was lost in any run");
     }
 }
 
