@@ -76,6 +76,11 @@ impl Connection {
     /// Sends one request and waits for its response; returns the body behind the response header.
     pub(crate) fn call(&mut self, api: Api, body: impl FnOnce(&mut Writer)) -> Result<Reader<'_>> {
         self.send(api, body)?;
+        self.wait_response(api)
+    }
+
+    /// Waits for the next response; returns its body behind the header.
+    pub(crate) fn wait_response(&mut self, api: Api) -> Result<Reader<'_>> {
         while self.received.frame()?.is_none() {
             self.read().with_context(|| format!("waiting for the response to {}", api.name))?;
         }

@@ -21,7 +21,7 @@ const fn circumstance(key: &'static str, title: &'static str, digits: usize) -> 
 }
 
 /// In the order of the tables.
-pub(crate) const FIGURES: [Figure; 75] = [
+pub(crate) const FIGURES: [Figure; 79] = [
     figure("messages_per_s", "messages/s", 0),
     figure("messages_per_cpu_s", "messages per broker CPU-second", 0),
     figure("mib_per_s", "MiB/s", 1),
@@ -73,6 +73,10 @@ pub(crate) const FIGURES: [Figure; 75] = [
     circumstance("process_cpus", "CPUs used by the process", 2),
     figure("pause_ms", "longest pause of acknowledgements, ms", 1),
     figure("shortest_pause_ms", "the same of the partition with the shortest, ms", 1),
+    figure("elected_ms", "kill to the last new coordinator, ms", 1),
+    figure("load_ms", "longest time from there to offsets, ms", 1),
+    figure("shortest_load_ms", "shortest time from there to offsets, ms", 1),
+    figure("offsets_ms", "kill to the offsets of all groups, ms", 1),
     figure("kept_first_mib", "kept, most in the first sixth, MiB", 1),
     figure("kept_most_mib", "kept, most, MiB", 1),
     figure("kept_growth", "kept, most, times of the first sixth", 2),
@@ -100,7 +104,7 @@ pub(crate) const FIGURES: [Figure; 75] = [
 ];
 
 /// The figures that are printed as soon as a run is done.
-const HEADLINE: [&str; 18] = [
+const HEADLINE: [&str; 19] = [
     "handshakes_per_s",
     "of_undisturbed",
     "p99_of_undisturbed",
@@ -114,6 +118,7 @@ const HEADLINE: [&str; 18] = [
     "ack_p99_us",
     "end_to_end_p99_us",
     "pause_ms",
+    "load_ms",
     "kept_growth",
     "first_ack_ms",
     "smallest_heap_mib",

@@ -88,6 +88,7 @@ impl Step {
             Kind::Cluster(ClusterKind::Load(_) | ClusterKind::Leader(_)) => 8.0 + load_s,
             Kind::Cluster(ClusterKind::Idle) => 40.0,
             Kind::Cluster(ClusterKind::Start) => 4.0,
+            Kind::Cluster(ClusterKind::OffsetsLoad) => 90.0,
             Kind::Cluster(ClusterKind::OffsetsKept) => 8.0 + extent.soak.as_secs_f64(),
             Kind::Handshakes(_) => load_s,
             Kind::Logins(_) | Kind::Unauthenticated(_) | Kind::Acls(_) => 2.0 * load_s + 1.0,

@@ -1,5 +1,5 @@
 //! The requests that the driver sends, each in the version that the Java client of Kafka 4.3.0 prefers.
-//! Where a newer version would carry nothing more, an older one is sent. OffsetCommit 9 names topics, which needs no id; InitProducerId 5
+//! Where a newer version would carry nothing more, an older one is sent. OffsetCommit 9 and OffsetFetch 9 name topics, which needs no id; InitProducerId 5
 //! has no two-phase commit; ListOffsets 9 has no timeout.
 
 pub(crate) mod admin;
@@ -28,6 +28,7 @@ pub(crate) const PRODUCE: Api = api("Produce", 0, 13);
 pub(crate) const FETCH: Api = api("Fetch", 1, 18);
 pub(crate) const METADATA: Api = api("Metadata", 3, 13);
 pub(crate) const OFFSET_COMMIT: Api = api("OffsetCommit", 8, 9);
+pub(crate) const OFFSET_FETCH: Api = api("OffsetFetch", 9, 9);
 pub(crate) const FIND_COORDINATOR: Api = api("FindCoordinator", 10, 6);
 pub(crate) const JOIN_GROUP: Api = api("JoinGroup", 11, 9);
 pub(crate) const HEARTBEAT: Api = api("Heartbeat", 12, 4);

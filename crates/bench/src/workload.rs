@@ -127,6 +127,8 @@ pub(crate) enum ClusterKind {
     Start,
     /// The size of `__consumer_offsets` while groups commit for long.
     OffsetsKept,
+    /// The time from an election to the offsets of groups, after `kill -9` of their coordinator.
+    OffsetsLoad,
 }
 
 /// The kind of measurement.
@@ -210,7 +212,7 @@ const fn workload(name: &'static str, family: &'static str, about: &'static str,
 }
 
 /// The workloads, in the order of reports.
-const WORKLOADS: [Workload; 47] = [
+const WORKLOADS: [Workload; 48] = [
     workload(
         "small-msg-saturate",
         "small-msg-saturate",
@@ -505,6 +507,12 @@ const WORKLOADS: [Workload; 47] = [
         "three nodes, 10 groups, 1,000 commits/s for --soak seconds: the size of __consumer_offsets; once",
         Kind::Cluster(ClusterKind::OffsetsKept),
     ),
+    workload(
+        "offsets-load",
+        REPLICATED,
+        "three nodes, 5,000,000 commits over 100,000 keys, kill -9 of a node: from election to OffsetFetch",
+        Kind::Cluster(ClusterKind::OffsetsLoad),
+    ),
 ];
 
 const fn hops(per_s: u32, event: Event, waiting: Waiting) -> Kind {
@@ -554,7 +562,7 @@ impl Workload {
         let writes = match self.kind {
             Kind::Load(_) | Kind::BandwidthIn(_) | Kind::Transactions(_) => true,
             Kind::Cluster(kind) => {
-                !matches!(kind, ClusterKind::Idle | ClusterKind::Start | ClusterKind::OffsetsKept)
+                matches!(kind, ClusterKind::Load(_) | ClusterKind::Replica(..) | ClusterKind::Leader(_))
             }
             _ => false,
         };

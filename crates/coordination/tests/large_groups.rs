@@ -60,8 +60,8 @@ impl Node {
     fn new() -> Self {
         let config = GroupConfig { offsets_topic_num_partitions: 1, ..GroupConfig::default() };
         let mut coordinator = GroupCoordinator::new(config);
-        coordinator.begin_load(PARTITION);
-        coordinator.finish_load(NOW, PARTITION);
+        let loader = coordinator.begin_load(PARTITION);
+        coordinator.finish_load(NOW, PARTITION, loader);
         Self { coordinator, replies: Vec::new(), now: NOW }
     }
 

@@ -11,6 +11,7 @@ mod confirmed;
 #[cfg(feature = "sim")]
 mod hand;
 mod lanes;
+mod load_times;
 mod loading;
 #[cfg(test)]
 mod tests;
@@ -39,7 +40,9 @@ use tokio::sync::{Notify, oneshot};
 pub use confirmed::{Keys, Overtaken};
 pub use lanes::OnWritten;
 use lanes::{Content, Lane, Write};
-pub use loading::RunServing;
+use load_times::LoadTimes;
+use loading::Loading;
+pub use loading::{Loads, loads};
 
 /// Pause between two looks for a reply in a simulation.
 const POLL_EVERY: Duration = Duration::from_millis(1);
@@ -88,14 +91,18 @@ pub trait Coordinator: Send + Sized + 'static {
     /// Sets the number of partitions of [`TOPIC`](Self::TOPIC). None of them is served yet.
     fn set_partition_count(&mut self, count: i32);
 
-    /// Begins to load a partition that this node leads in an epoch.
-    fn begin_load(&mut self, partition: i32, leader_epoch: LeaderEpoch);
+    /// Begins to load a partition that this node leads in an epoch. Returns its loader: a coordinator that nobody else uses, and that
+    /// replays the partition without a lock.
+    fn begin_load(&mut self, partition: i32, leader_epoch: LeaderEpoch) -> Self;
 
-    /// Replays an entry of the log. Returns the number of records that do not decode.
+    /// Replays an entry of the log, in a loader. Returns the number of records that do not decode.
     fn load(&mut self, now: Now, partition: i32, entry: LogEntry<'_>) -> u64;
 
-    /// Serves a partition whose entries are all replayed.
-    fn finish_load(&mut self, now: Now, partition: i32);
+    /// Serves a partition whose loader has replayed all entries.
+    fn finish_load(&mut self, now: Now, partition: i32, loader: Self);
+
+    /// The partition of the last request that was refused since that partition is being loaded, once.
+    fn take_wanted(&mut self) -> Option<i32>;
 
     /// Unloads a partition, whether it is loaded or still loading.
     fn unload(&mut self, now: Now, partition: i32);
@@ -152,6 +159,8 @@ pub struct Driver<C: Coordinator> {
     perform: OnceLock<Perform<C>>,
     own: Weak<Driver<C>>,
     core: Mutex<Core<C>>,
+    /// Threads that load partitions.
+    loads: Arc<Loads>,
     /// Writes by partition; only partitions with writes have an entry.
     lanes: Mutex<HashMap<i32, Lane<C>>>,
     /// The deadline that the timer waits for, so that a step knows whether to wake it.
@@ -168,9 +177,10 @@ struct Core<C: Coordinator> {
     last_token: u64,
     /// The leader epochs in which partitions were loaded.
     epochs: HashMap<i32, LeaderEpoch>,
-    /// The numbers of loads that are neither finished nor cancelled, by partition.
-    loads: HashMap<i32, u64>,
+    /// Loads that are neither finished nor cancelled, by partition.
+    loads: HashMap<i32, Loading>,
     last_load: u64,
+    load_times: LoadTimes,
 }
 
 /// A locked coordinator. A panic of the holder ends the process.
@@ -248,13 +258,17 @@ impl<R> Asked<R> {
 
 impl<C: Coordinator> Driver<C> {
     /// A driver of a coordinator that serves no partition yet, over the topics of a store.
-    pub fn new(machine: C, store: &Store) -> Arc<Self> {
-        Arc::new_cyclic(|own| {
-            Driver::over(machine, store.clock.clone(), (store.topics.clone(), store.peers.is_some()), own)
-        })
+    pub fn new(machine: C, store: &Store, loads: &Arc<Loads>) -> Arc<Self> {
+        let topics = (store.topics.clone(), store.peers.is_some());
+        Arc::new_cyclic(|own| Driver::over(machine, store.clock.clone(), (topics, loads.clone()), own))
     }
 
-    fn over(machine: C, clock: Clock, (topics, has_peers): (Arc<Topics>, bool), own: &Weak<Self>) -> Self {
+    fn over(
+        machine: C,
+        clock: Clock,
+        ((topics, has_peers), loads): ((Arc<Topics>, bool), Arc<Loads>),
+        own: &Weak<Self>,
+    ) -> Self {
         let core = Core {
             machine,
             waiting: HashMap::new(),
@@ -262,6 +276,7 @@ impl<C: Coordinator> Driver<C> {
             epochs: HashMap::new(),
             loads: HashMap::new(),
             last_load: 0,
+            load_times: LoadTimes::default(),
         };
         Driver {
             clock,
@@ -270,6 +285,7 @@ impl<C: Coordinator> Driver<C> {
             perform: OnceLock::new(),
             own: own.clone(),
             core: Mutex::new(core),
+            loads,
             lanes: Mutex::default(),
             armed_ms: AtomicU64::new(NEVER),
             rearm: Notify::new(),
@@ -347,6 +363,9 @@ impl<C: Coordinator> Driver<C> {
         let (sender, mut receiver) = oneshot::channel();
         core.waiting.insert(token, sender);
         core.machine.step(self.clock().now(), token, origin, request);
+        if let Some(partition) = core.machine.take_wanted() {
+            self.loads.prefer(&(C::TOPIC, partition));
+        }
         self.carry_out(core, guard);
         match receiver.try_recv() {
             Ok(reply) => Asked::Now(reply),

@@ -84,16 +84,20 @@ impl Coordinator for GroupCoordinator {
         GroupCoordinator::set_partition_count(self, count);
     }
 
-    fn begin_load(&mut self, partition: i32, _leader_epoch: LeaderEpoch) {
-        GroupCoordinator::begin_load(self, partition);
+    fn begin_load(&mut self, partition: i32, _leader_epoch: LeaderEpoch) -> Self {
+        GroupCoordinator::begin_load(self, partition)
     }
 
     fn load(&mut self, now: Now, partition: i32, entry: LogEntry<'_>) -> u64 {
         GroupCoordinator::load(self, now, partition, Some(entry)).malformed
     }
 
-    fn finish_load(&mut self, now: Now, partition: i32) {
-        GroupCoordinator::finish_load(self, now, partition);
+    fn finish_load(&mut self, now: Now, partition: i32, loader: Self) {
+        GroupCoordinator::finish_load(self, now, partition, loader);
+    }
+
+    fn take_wanted(&mut self) -> Option<i32> {
+        GroupCoordinator::take_wanted(self)
     }
 
     fn unload(&mut self, now: Now, partition: i32) {

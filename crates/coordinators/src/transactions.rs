@@ -76,8 +76,8 @@ impl Coordinator for TransactionCoordinator {
         TransactionCoordinator::set_partition_count(self, count);
     }
 
-    fn begin_load(&mut self, partition: i32, leader_epoch: LeaderEpoch) {
-        TransactionCoordinator::begin_load(self, partition, leader_epoch);
+    fn begin_load(&mut self, partition: i32, leader_epoch: LeaderEpoch) -> Self {
+        TransactionCoordinator::begin_load(self, partition, leader_epoch)
     }
 
     fn load(&mut self, now: Now, partition: i32, entry: LogEntry<'_>) -> u64 {
@@ -90,8 +90,12 @@ impl Coordinator for TransactionCoordinator {
         }
     }
 
-    fn finish_load(&mut self, now: Now, partition: i32) {
-        TransactionCoordinator::finish_load(self, now, partition);
+    fn finish_load(&mut self, now: Now, partition: i32, loader: Self) {
+        TransactionCoordinator::finish_load(self, now, partition, loader);
+    }
+
+    fn take_wanted(&mut self) -> Option<i32> {
+        TransactionCoordinator::take_wanted(self)
     }
 
     fn unload(&mut self, now: Now, partition: i32) {

@@ -46,8 +46,8 @@ impl Group {
         };
         let mut coordinator = GroupCoordinator::new(config);
         coordinator.topic_changed("topic", Uuid([1; 16]), PARTITIONS);
-        coordinator.begin_load(0);
-        coordinator.finish_load(NOW, 0);
+        let loader = coordinator.begin_load(0);
+        coordinator.finish_load(NOW, 0, loader);
         let (member_id, epoch) = join(&mut coordinator);
         Group { coordinator, member_id, epoch, offset: 0 }
     }

@@ -105,9 +105,10 @@ impl Node {
             opening: opening.clone(),
             peers: store_peers,
         });
-        let groups = Groups::new(GroupCoordinator::new(group_config(&config)), &store);
-        let transactions =
-            Transactions::new(TransactionCoordinator::new(transactions::config(&config)), &store);
+        let loads = mainstem_coordinators::driver::loads();
+        let groups = Groups::new(GroupCoordinator::new(group_config(&config)), &store, &loads);
+        let transactions = TransactionCoordinator::new(transactions::config(&config));
+        let transactions = Transactions::new(transactions, &store, &loads);
         let local = Arc::new(Local {
             id: config.node_id,
             cluster_id,
@@ -117,6 +118,7 @@ impl Node {
             store,
             groups,
             transactions,
+            loads,
             quotas: Arc::new(Quotas::new(&config.quotas, clock)),
             authorization,
             opening,

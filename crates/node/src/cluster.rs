@@ -85,8 +85,6 @@ pub struct Cluster {
     news: Mutex<Option<RoleReceiver>>,
     unnoted: Unnoted,
     threads: Mutex<Vec<sync::Thread>>,
-    /// Loads coordinators, which takes as long as their partitions are.
-    loading: Arc<Worker>,
     /// Tells the metadata leader what nothing here waits for.
     reporting: Worker,
     /// Asks the metadata leader for what this node lacks. Reports that are repeated do not hold it up.
@@ -147,7 +145,6 @@ impl Cluster {
             news: Mutex::new(Some(news)),
             unnoted: Unnoted::default(),
             threads: Mutex::default(),
-            loading: Arc::new(Worker::new("coordinator-loading")),
             reporting: Worker::new("cluster-reports"),
             asking: Worker::new("cluster-asks"),
             catching_up: Mutex::default(),
@@ -185,7 +182,7 @@ impl Cluster {
         for thread in std::mem::take(&mut *self.threads.lock()) {
             let _ = thread.join();
         }
-        self.loading.stop();
+        self.local.loads.stop();
         self.reporting.stop();
         self.asking.stop();
         self.forget_waiting();

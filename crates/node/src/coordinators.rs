@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::local::Local;
-use mainstem_coordinators::driver::{RequestOrigin, RunServing};
+use mainstem_coordinators::driver::RequestOrigin;
 use mainstem_coordinators::groups::OFFSETS_TOPIC;
 use mainstem_coordinators::transactions::TRANSACTIONS_TOPIC;
 use mainstem_requests::context::RequestContext;
@@ -54,11 +54,12 @@ pub(crate) fn set_partition_count(local: &Local, topic: &str, partitions: usize)
     }
 }
 
-/// Takes one partition of a coordinator's topic over that this node has begun to lead ([`mainstem_coordinators::driver::Driver::load_one`]).
-pub(crate) fn load_one(local: &Local, partition: &Arc<Partition>, run_serving: RunServing) {
+/// Takes over a partition that this node has begun to lead, if it is one of a coordinator's topic
+/// ([`mainstem_coordinators::driver::Driver::take_over`]).
+pub(crate) fn take_over(local: &Local, partition: &Arc<Partition>) {
     match &*partition.topic {
-        OFFSETS_TOPIC => local.groups.load_one(partition, run_serving),
-        TRANSACTIONS_TOPIC => local.transactions.load_one(partition, run_serving),
+        OFFSETS_TOPIC => local.groups.take_over(partition),
+        TRANSACTIONS_TOPIC => local.transactions.take_over(partition),
         _ => {}
     }
 }

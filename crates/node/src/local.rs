@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use mainstem_config::{BrokerConfig, Endpoint};
+use mainstem_coordinators::driver::Loads;
 use mainstem_coordinators::groups::Groups;
 use mainstem_coordinators::transactions::Transactions;
 use mainstem_requests::authorization::Authorization;
@@ -46,6 +47,8 @@ pub struct Local {
     pub groups: Arc<Groups>,
     /// Coordinator of transactions.
     pub transactions: Arc<Transactions>,
+    /// The threads that load coordinators.
+    pub loads: Arc<Loads>,
     /// Quotas of clients.
     pub quotas: Arc<Quotas>,
     /// Access rules; `None` without an authorizer, when every client may do everything.

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod current_config;
 pub mod heap;
 pub mod idle_poll;
+pub mod keyed_workers;
 pub mod random;
 #[cfg(feature = "sim")]
 pub mod schedule;

@@ -36,8 +36,8 @@ pub fn waiter() -> (Durable, Fate) {
 /// Appends a value where a replica leads. Returns its offset and epoch.
 pub fn append(partition: &Partition, clock: &Clock, value: &[u8]) -> Result<(i64, LeaderEpoch), ErrorCode> {
     let mut batch = BatchBuilder::new(BatchOptions::default());
-    let key = partition.settings().log.compact.then_some(value);
-    batch.append(1, key, Some(value), &[]).expect("a record");
+    let key = if partition.settings().log.compact { value } else { b"key" };
+    batch.append(1, Some(key), Some(value), &[]).expect("a record");
     let bytes = batch.build().expect("a batch");
     let appended = partition.append(&bytes, Origin::Client, clock, &mut Scratch::new());
     appended.map(|outcome| (outcome.appended.base_offset, outcome.epoch)).map_err(|error| error.code())

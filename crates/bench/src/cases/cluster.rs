@@ -1,6 +1,7 @@
 //! Family R: three nodes, three replicas of everything, acks=all.
 
 mod offsets;
+mod offsets_load;
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -46,6 +47,7 @@ pub(super) fn run(case: &Case<'_>, kind: ClusterKind) -> Result<Measured> {
         ClusterKind::Idle => idle(case, &mut nodes),
         ClusterKind::Start => start(case, &mut nodes),
         ClusterKind::OffsetsKept => offsets::run(case, &mut nodes),
+        ClusterKind::OffsetsLoad => offsets_load::run(case, &mut nodes),
     };
     let measured = measured.map_err(|error| nodes.fault(&format!("{error:#}; the nodes' last lines")))?;
     // The stop is not measured of nodes of which one was killed or paused, and not of Kafka's: the last of them wait for a controller.

@@ -1,9 +1,11 @@
 //! FindCoordinator (10) version 6 and the classic group protocol: JoinGroup (11) version 9, SyncGroup (14) version 5,
-//! Heartbeat (12) version 4, OffsetCommit (8) version 9, LeaveGroup (13) version 5.
+//! Heartbeat (12) version 4, OffsetCommit (8) and OffsetFetch (9) version 9, LeaveGroup (13) version 5.
 
 use anyhow::{Result, ensure};
 
-use super::{FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT, SYNC_GROUP, check};
+use super::{
+    FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT, OFFSET_FETCH, SYNC_GROUP, check,
+};
 use crate::bytes::{Reader, Writer};
 use crate::connection::Connection;
 
@@ -142,31 +144,83 @@ pub(crate) fn commit(
     membership: &Membership,
     positions: &[(i32, i64)],
 ) -> Result<()> {
-    let mut reader = connection.call(OFFSET_COMMIT, |writer| {
-        write_member(writer, membership);
-        writer.compact_len(1);
-        writer.compact_string(&membership.topic);
-        writer.compact_len(positions.len());
-        for &(partition, position) in positions {
-            writer.i32(partition);
-            writer.i64(position);
-            writer.i32(-1); // leader epoch: not known
-            writer.compact_string(""); // metadata
-            writer.no_tags();
-        }
+    let reader = connection.call(OFFSET_COMMIT, |writer| write_commit(writer, membership, positions))?;
+    read_committed(reader, positions.len())
+}
+
+/// Sends a commit, whose answer is taken by [`take_committed`] in the order of the commits.
+pub(crate) fn send_commit(
+    connection: &mut Connection,
+    membership: &Membership,
+    positions: &[(i32, i64)],
+) -> Result<()> {
+    connection.send(OFFSET_COMMIT, |writer| write_commit(writer, membership, positions))
+}
+
+/// Takes the answer to the oldest commit of so many partitions.
+pub(crate) fn take_committed(connection: &mut Connection, partitions: usize) -> Result<()> {
+    let reader = connection.wait_response(OFFSET_COMMIT)?;
+    read_committed(reader, partitions)
+}
+
+fn write_commit(writer: &mut Writer, membership: &Membership, positions: &[(i32, i64)]) {
+    write_member(writer, membership);
+    writer.compact_len(1);
+    writer.compact_string(&membership.topic);
+    writer.compact_len(positions.len());
+    for &(partition, position) in positions {
+        writer.i32(partition);
+        writer.i64(position);
+        writer.i32(-1); // leader epoch: not known
+        writer.compact_string(""); // metadata
         writer.no_tags();
-        writer.no_tags();
-    })?;
+    }
+    writer.no_tags();
+    writer.no_tags();
+}
+
+fn read_committed(mut reader: Reader<'_>, partitions: usize) -> Result<()> {
     reader.i32()?; // throttle time
     ensure!(reader.compact_len()? == 1, "OffsetCommit was answered for other topics");
     reader.compact_string()?;
-    ensure!(reader.compact_len()? == positions.len(), "OffsetCommit was answered for other partitions");
-    for _ in positions {
+    ensure!(reader.compact_len()? == partitions, "OffsetCommit was answered for other partitions");
+    for _ in 0..partitions {
         reader.i32()?; // partition
         check(OFFSET_COMMIT, reader.i16()?)?;
         reader.skip_tags()?;
     }
     Ok(())
+}
+
+/// Fetches all positions of a group. Returns the error code, and the positions by partition of its one topic.
+pub(crate) fn fetch(connection: &mut Connection, group: &str) -> Result<(i16, Vec<(i32, i64)>)> {
+    let mut reader = connection.call(OFFSET_FETCH, |writer| {
+        writer.compact_len(1);
+        writer.compact_string(group);
+        writer.compact_null(); // member id
+        writer.i32(-1); // member epoch
+        writer.compact_null(); // all topics
+        writer.no_tags();
+        writer.i8(0); // stable offsets are not asked for
+        writer.no_tags();
+    })?;
+    reader.i32()?; // throttle time
+    ensure!(reader.compact_len()? == 1, "OffsetFetch was answered for other groups");
+    reader.compact_string()?;
+    let mut positions = Vec::new();
+    for _ in 0..reader.compact_len()? {
+        reader.compact_string()?;
+        for _ in 0..reader.compact_len()? {
+            let (partition, position) = (reader.i32()?, reader.i64()?);
+            reader.i32()?; // leader epoch
+            reader.compact_string()?; // metadata
+            check(OFFSET_FETCH, reader.i16()?)?;
+            reader.skip_tags()?;
+            positions.push((partition, position));
+        }
+        reader.skip_tags()?;
+    }
+    Ok((reader.i16()?, positions))
 }
 
 pub(crate) fn leave(connection: &mut Connection, membership: &Membership) -> Result<()> {

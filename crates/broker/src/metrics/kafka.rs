@@ -368,6 +368,11 @@ impl View<'_> {
             |name: &str, help: &str, value: usize| text.one(name, Kind::Gauge, help, value as f64);
         gauge("kafka_coordinator_group_groupmetadatamanager_numgroups", "Groups.", stats.groups);
         gauge("kafka_coordinator_group_groupmetadatamanager_numoffsets", "Committed offsets.", stats.offsets);
+        let help = "Longest time until a partition of the coordinator was served, of the last minute, in ms.";
+        let name = "kafka_server_group_coordinator_metrics_partition_load_time_max";
+        gauge(name, help, self.broker.groups.load_time_max_ms() as usize);
+        let name = "kafka_server_transaction_coordinator_metrics_partition_load_time_max";
+        gauge(name, help, self.broker.transactions.load_time_max_ms() as usize);
         let Some(states) = states else { return };
         for (name, state) in GROUP_STATES {
             gauge(name, "Groups in the state that the name ends with.", *states.get(state).unwrap_or(&0));

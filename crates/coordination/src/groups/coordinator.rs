@@ -1,6 +1,7 @@
 //! The coordinator itself: routes requests, timers and append completions to the group that they concern.
 
 mod invariants;
+mod loading;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -34,16 +35,14 @@ use super::describe::{ListFilter, ListPart, ListPosition};
 use super::group::{Group, Protocol};
 use super::io::{Io, Usage, may_wait};
 use super::join::Join;
-use super::log::LogEntry;
 use super::offset_fetch::{Fetch, Fetched};
 use super::offsets::TopicNames;
 use super::partition::partition_for;
-use super::replay::Replayed;
 use super::request_context::RequestContext;
 use super::served::{Partition, PartitionContext};
 use super::token::{Ticket, Token};
 use super::{
-    describe, heartbeat, join, leave, lifetime, offset_commit, offset_fetch, refused, removal, replay, sync,
+    describe, heartbeat, join, leave, lifetime, offset_commit, offset_fetch, refused, removal, sync,
     txn_offset_commit,
 };
 use crate::time::Now;
@@ -62,6 +61,8 @@ pub struct GroupCoordinator {
     usage: Usage,
     /// The latest monotonic time seen.
     mono_ms: u64,
+    /// The partition of the last request that was refused since that is being loaded.
+    wanted: Option<i32>,
 }
 
 /// The sizes of the coordinator's state, for metrics.
@@ -94,6 +95,7 @@ impl GroupCoordinator {
             cluster: ClusterTopics::default(),
             usage: Usage::default(),
             mono_ms: 0,
+            wanted: None,
         }
     }
 
@@ -138,53 +140,6 @@ impl GroupCoordinator {
     pub fn set_partition_count(&mut self, count: i32) {
         assert!(self.partitions.is_empty(), "{} partitions are served already", self.partitions.len());
         self.config.offsets_topic_num_partitions = count;
-    }
-
-    /// Begins to take over a partition.
-    ///
-    /// # Panics
-    /// If it is served or being loaded already.
-    pub fn begin_load(&mut self, partition: i32) {
-        let before = self.partitions.insert(partition, Partition::default());
-        assert!(before.is_none(), "partition {partition} is loaded twice");
-    }
-
-    /// Replays a partition that is being loaded: its records and the ends of transactions in the order of the log, in
-    /// as many calls as the driver likes. Records without a key are not group records and must be left out.
-    pub fn load<'r>(
-        &mut self,
-        now: Now,
-        partition: i32,
-        entries: impl IntoIterator<Item = LogEntry<'r>>,
-    ) -> Replayed {
-        let mut replayed = Replayed::default();
-        let Some(PartitionContext { service, groups, mut io }) = self.partition_context(now, partition)
-        else {
-            return replayed;
-        };
-        assert!(!service.loaded, "records of partition {partition} come too late");
-        for entry in entries {
-            replay::replay(groups, &mut io, entry, &mut replayed);
-        }
-        replayed
-    }
-
-    /// Serves the partition from now on, since all its records are loaded. Stable groups keep their members, whose sessions restart.
-    pub fn finish_load(&mut self, now: Now, partition: i32) {
-        let Some(mut context) = self.partition_context(now, partition) else { return };
-        context.service.loaded = true;
-        replay::loaded(context.groups, &mut context.io);
-        context.schedule_expiry();
-    }
-
-    /// Unloads a partition. Requests that wait are referred to another coordinator; outcomes of appends that are still in flight are
-    /// ignored.
-    pub fn unload(&mut self, now: Now, partition: i32) {
-        if let Some(context) = self.partition_context(now, partition) {
-            context.unload();
-            self.partitions.remove(&partition);
-            self.topics.release_all_late();
-        }
     }
 
     /// Serves a request. The one answer carries `token`.
@@ -588,7 +543,11 @@ impl GroupCoordinator {
 
     /// The partition of a group, for a request that appends nothing.
     fn owner(&mut self, now: Now, group_id: &str) -> Result<PartitionContext<'_>, ErrorCode> {
-        let partition = self.served(group_id)?;
+        let partition = self.served(group_id).inspect_err(|error| {
+            if *error == ErrorCode::COORDINATOR_LOAD_IN_PROGRESS {
+                self.wanted = Some(self.partition_for(group_id));
+            }
+        })?;
         Ok(self.partition_context(now, partition).expect("it is served"))
     }
 

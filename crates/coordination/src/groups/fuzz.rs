@@ -18,11 +18,11 @@ pub fn group_records(data: &[u8]) {
     let config = GroupConfig { offsets_topic_num_partitions: 1, ..GroupConfig::default() };
     let mut coordinator = GroupCoordinator::new(config);
     let now = Now { mono_ms: 1, wall_ms: 1 };
-    coordinator.begin_load(PARTITION);
+    let mut loader = coordinator.begin_load(PARTITION);
     let entries = entries(data);
-    let replayed = coordinator.load(now, PARTITION, entries.iter().copied());
+    let replayed = loader.load(now, PARTITION, entries.iter().copied());
     assert_eq!(replayed.applied + replayed.skipped + replayed.malformed, entries.len() as u64);
-    coordinator.finish_load(now, PARTITION);
+    coordinator.finish_load(now, PARTITION, loader);
     let later = Now { mono_ms: LONG_MS, wall_ms: i64::MAX };
     coordinator.tick(later);
     succeed(&mut coordinator, later);

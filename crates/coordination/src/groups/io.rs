@@ -41,6 +41,19 @@ pub(crate) struct Usage {
     pub(crate) in_flight_bytes: usize,
 }
 
+impl Usage {
+    /// Adds the amounts of groups that were counted by themselves.
+    pub(super) fn add(&mut self, other: Usage) {
+        let Usage { groups, members, offsets, pending_offsets, bytes, in_flight_bytes } = other;
+        self.groups += groups;
+        self.members += members;
+        self.offsets += offsets;
+        self.pending_offsets += pending_offsets;
+        self.bytes += bytes;
+        self.in_flight_bytes += in_flight_bytes;
+    }
+}
+
 /// The coordinator without its groups: the context of one handler.
 pub(crate) struct Io<'a> {
     pub(crate) now: Now,

@@ -189,6 +189,11 @@ impl Offsets {
         topics.into_iter().for_each(|topic| names.release(topic));
     }
 
+    /// Replaces the names of topics by those of another pool.
+    pub(crate) fn take_names(&mut self, names: &mut TopicNames) {
+        self.topics = self.topics.with_keys(|topic| names.intern(topic));
+    }
+
     /// Every topic with its partitions, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &SharedMap<i32, CommittedOffset>)> {
         self.topics.iter()

@@ -6,6 +6,7 @@ use mainstem_records::ProducerId;
 
 use super::committed_offset::{CommittedOffset, TopicPartition};
 use super::memory;
+use super::offsets::TopicNames;
 use super::shared_map::SharedMap;
 
 /// An offset of an open transaction.
@@ -82,6 +83,11 @@ impl OpenOffsets {
         open.map_or(&[], Vec::as_slice)
     }
 
+    /// Replaces the names of topics by those of another pool.
+    pub(crate) fn take_names(&mut self, names: &mut TopicNames) {
+        self.topics = self.topics.with_keys(|topic| names.intern(topic));
+    }
+
     /// Adds an offset; returns the one that the same producer wrote earlier.
     pub(super) fn put(&mut self, at: &TopicPartition, open: OpenOffset) -> Option<OpenOffset> {
         let of_partition = self.topics.get_or_default(&at.topic).get_or_default(&at.partition);
@@ -124,7 +130,6 @@ mod tests {
     use mainstem_wire::Uuid;
 
     use super::*;
-    use crate::groups::offsets::TopicNames;
 
     fn open(producer: i64, number: u64) -> OpenOffset {
         let producer_id = ProducerId::new(producer);

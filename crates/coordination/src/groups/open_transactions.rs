@@ -7,6 +7,7 @@ use mainstem_records::ProducerId;
 
 use super::committed_offset::TopicPartition;
 use super::group::Groups;
+use super::offsets::TopicNames;
 
 /// The open transactions of one partition of `__consumer_offsets`: where each producer has offsets.
 #[derive(Debug, Default)]
@@ -30,6 +31,17 @@ impl OpenTransactions {
         places.remove(place);
         if places.is_empty() {
             self.producers.remove(&producer_id);
+        }
+    }
+
+    /// Replaces the names of topics by those of another pool.
+    pub(super) fn take_names(&mut self, names: &mut TopicNames) {
+        for places in self.producers.values_mut() {
+            let renamed = std::mem::take(places).into_iter().map(|Place { group, at }| {
+                let at = TopicPartition { topic: names.intern(&at.topic), partition: at.partition };
+                Place { group, at }
+            });
+            *places = renamed.collect();
         }
     }
 

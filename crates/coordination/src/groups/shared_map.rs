@@ -177,6 +177,13 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         self.get_mut(key).expect("it is there")
     }
 
+    /// The same values under other keys. Values are shared, as those of a clone.
+    pub(crate) fn with_keys(&self, mut key: impl FnMut(&K) -> K) -> Self {
+        let mut renamed = Self::default();
+        self.iter().for_each(|(of, value)| _ = renamed.insert(key(of), value.clone()));
+        renamed
+    }
+
     /// Every value, in the order of the keys, to be changed. It copies all that a clone shares.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         let mut iter = IterMut { branches: Vec::new(), leaf: [].iter_mut() };

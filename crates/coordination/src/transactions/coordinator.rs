@@ -1,10 +1,11 @@
 //! The coordinator itself: routes requests, timers and outcomes to the transactional id that they concern.
 
 mod invariants;
+mod loading;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use mainstem_records::{LeaderEpoch, ProducerEpoch, ProducerId};
+use mainstem_records::{ProducerEpoch, ProducerId};
 use mainstem_wire::ErrorCode;
 use mainstem_wire::messages::add_offsets_to_txn_request::AddOffsetsToTxnRequest;
 use mainstem_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTransaction;
@@ -24,7 +25,7 @@ use super::init_producer_id::{self, Init};
 use super::io::{Asked, Io, Usage, Written};
 use super::served::{Partition, PartitionContext};
 use super::state::State;
-use super::{Replayed, Token, add_partitions, end_txn, expiry, markers, memory, outcome, replay, replies};
+use super::{Token, add_partitions, end_txn, expiry, markers, memory, outcome, replies};
 use crate::groups::{append_error, partition_for};
 use crate::time::Now;
 
@@ -41,6 +42,8 @@ pub struct TransactionCoordinator {
     usage: Usage,
     /// The latest monotonic time seen.
     mono_ms: u64,
+    /// The partition of the last request that was refused since that is being loaded.
+    wanted: Option<i32>,
 }
 
 /// The sizes of the coordinator's state, for metrics.
@@ -68,6 +71,7 @@ impl TransactionCoordinator {
             tickets: 0,
             usage: Usage::default(),
             mono_ms: 0,
+            wanted: None,
         }
     }
 
@@ -125,54 +129,6 @@ impl TransactionCoordinator {
     /// Sets the `transaction.version` of the cluster.
     pub fn set_transaction_version(&mut self, level: i16) {
         self.config.transaction_version = level;
-    }
-
-    /// Begins to take over a partition, under this leader epoch of it, which its markers will carry.
-    ///
-    /// # Panics
-    /// If it is served or being loaded already.
-    pub fn begin_load(&mut self, partition: i32, leader_epoch: LeaderEpoch) {
-        let before = self.partitions.insert(partition, Partition::new(leader_epoch.into()));
-        assert!(before.is_none(), "partition {partition} is loaded twice");
-    }
-
-    /// Replays records of a partition that is being loaded: keys and values in the order of the log, in as many calls
-    /// as the driver likes. Records without a key must be left out.
-    pub fn load<'r>(
-        &mut self,
-        now: Now,
-        partition: i32,
-        records: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
-    ) -> Replayed {
-        let mut replayed = Replayed::default();
-        let Some(PartitionContext { service, transactions, mut io }) = self.partition_context(now, partition)
-        else {
-            return replayed;
-        };
-        assert!(!service.loaded, "records of partition {partition} come too late");
-        for (key, value) in records {
-            replay::replay(transactions, &mut io, key, value, &mut replayed);
-        }
-        replayed
-    }
-
-    /// Serves the partition from now on, since all its records are loaded. Transactions that are decided get their markers; ongoing ones
-    /// have the time that they have left by the wall clock.
-    pub fn finish_load(&mut self, now: Now, partition: i32) {
-        let Some(mut context) = self.partition_context(now, partition) else { return };
-        context.service.loaded = true;
-        replay::loaded(context.transactions, &mut context.io);
-        context.schedule_time_outs();
-        context.schedule_expiry();
-    }
-
-    /// Unloads a partition. Requests that wait are referred to another coordinator; later outcomes of its requests to the driver are
-    /// ignored.
-    pub fn unload(&mut self, now: Now, partition: i32) {
-        if let Some(context) = self.partition_context(now, partition) {
-            context.unload();
-            self.partitions.remove(&partition);
-        }
     }
 
     /// Serves a request in the version of the client. The one answer carries `token`.
@@ -401,7 +357,11 @@ impl TransactionCoordinator {
 
     /// The partition of a transactional id, for a request that may change it.
     fn owner(&mut self, now: Now, transactional_id: &str) -> Result<PartitionContext<'_>, ErrorCode> {
-        let partition = self.served(transactional_id)?;
+        let partition = self.served(transactional_id).inspect_err(|error| {
+            if *error == ErrorCode::COORDINATOR_LOAD_IN_PROGRESS {
+                self.wanted = Some(self.partition_for(transactional_id));
+            }
+        })?;
         Ok(self.partition_context(now, partition).expect("it is served"))
     }
 

@@ -18,11 +18,11 @@ pub fn transaction_records(data: &[u8]) {
         TransactionConfig { transaction_state_log_num_partitions: 1, ..TransactionConfig::default() };
     let mut coordinator = TransactionCoordinator::new(config);
     let now = Now { mono_ms: 1, wall_ms: 1 };
-    coordinator.begin_load(PARTITION, LeaderEpoch::new(1));
+    let mut loader = coordinator.begin_load(PARTITION, LeaderEpoch::new(1));
     let records = records(data);
-    let replayed = coordinator.load(now, PARTITION, records.iter().copied());
+    let replayed = loader.load(now, PARTITION, records.iter().copied());
     assert_eq!(replayed.applied + replayed.skipped + replayed.malformed, records.len() as u64);
-    coordinator.finish_load(now, PARTITION);
+    coordinator.finish_load(now, PARTITION, loader);
     carry_out(&mut coordinator, now);
     let later = Now { mono_ms: LONG_MS, wall_ms: i64::MAX };
     coordinator.tick(later);

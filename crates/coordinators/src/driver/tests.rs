@@ -101,13 +101,19 @@ impl Coordinator for Mistaken {
 
     fn set_partition_count(&mut self, _count: i32) {}
 
-    fn begin_load(&mut self, _partition: i32, _leader_epoch: LeaderEpoch) {}
+    fn begin_load(&mut self, _partition: i32, _leader_epoch: LeaderEpoch) -> Self {
+        Mistaken { mistake: self.mistake, decided: Vec::new(), waiting: Vec::new() }
+    }
 
     fn load(&mut self, _now: Now, _partition: i32, _entry: LogEntry<'_>) -> u64 {
         0
     }
 
-    fn finish_load(&mut self, _now: Now, _partition: i32) {}
+    fn finish_load(&mut self, _now: Now, _partition: i32, _loader: Self) {}
+
+    fn take_wanted(&mut self) -> Option<i32> {
+        None
+    }
 
     fn unload(&mut self, _now: Now, _partition: i32) {
         self.mistake.happen(Mistake::Change);
@@ -136,7 +142,7 @@ fn make(mistake: &str) {
         mistakes.into_iter().find(|one| format!("{one:?}") == mistake).expect("there is such a one");
     let home = tempfile::tempdir().expect("a directory");
     let machine = Mistaken { mistake, decided: Vec::new(), waiting: Vec::new() };
-    let driver = Driver::new(machine, &store(home.path()));
+    let driver = Driver::new(machine, &store(home.path()), &loads());
     driver.set_perform(Box::new(|other: Mistake| other.happen(Mistake::Perform)));
     let origin = RequestOrigin { version: 0, client_id: "", address: Ipv4Addr::LOCALHOST.into() };
     let looked = catch_unwind(AssertUnwindSafe(|| driver.partition_for("a key")));

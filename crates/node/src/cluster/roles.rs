@@ -176,22 +176,11 @@ impl Cluster {
     }
 
     fn take_coordination(&self, partition: &Arc<Partition>) {
-        if coordinators::is_coordinators(&partition.topic) {
-            let (local, partition, loading) = (self.local.clone(), partition.clone(), self.loading.clone());
-            self.loading.run(Box::new(move || {
-                coordinators::load_one(&local, &partition, Box::new(move |serve| loading.run(serve)));
-            }));
-        }
+        coordinators::take_over(&self.local, partition);
     }
 
     fn give_up_coordination(&self, partition: &Arc<Partition>) {
-        if coordinators::is_coordinators(&partition.topic) {
-            let (local, partition) = (self.local.clone(), partition.clone());
-            self.loading.run(Box::new(move || {
-                let topic = partition.topic.clone();
-                coordinators::unload(&local, &topic, &[partition]);
-            }));
-        }
+        coordinators::unload(&self.local, &partition.topic, std::slice::from_ref(partition));
     }
 
     fn look_at_followers(&self, state: &mut Roles) {

@@ -1,5 +1,6 @@
 //! A leader of which nothing is heard but what the test says.
 
+use std::path::Path;
 use std::sync::mpsc;
 
 use mainstem_links::Group as _;
@@ -128,24 +129,40 @@ fn producers_are_refused_where_no_majority_keeps_up() {
     assert!(may_produce(), "two of three have everything");
 }
 
+/// A leader with a record that is durable here, over a disk that a test may have hang.
+fn on_a_disk() -> (Hooked, Leader) {
+    let storage = Hooked::new(Arc::new(RealStorage));
+    let leader = Leader::on(Arc::new(storage.clone()), (3, 1, 30_000));
+    leader.append(b"1");
+    let durable_end = || leader.partition.ends().expect("it leads").durable_end;
+    wait_for("its own disk", || (durable_end() == 1).then_some(()));
+    (storage, leader)
+}
+
+/// Has calls hang, each of which is announced, until the second value is dropped.
+fn hang(
+    storage: &Hooked,
+    hangs: impl Fn(Call, &Path) -> bool + Send + Sync + 'static,
+) -> (mpsc::Receiver<()>, mpsc::Sender<()>) {
+    let ((begun, is_begun), (release, gate)) = (mpsc::channel(), mpsc::channel::<()>());
+    let gate = Mutex::new(gate);
+    storage.set_hook(move |call, path| {
+        if hangs(call, path) {
+            begun.send(()).expect("the test listens");
+            let _ = gate.lock().recv();
+        }
+        Ok(())
+    });
+    (is_begun, release)
+}
+
 /// Another leader has none of this leader's entries but the first, so that the log is truncated, and its directory hangs in that. No
 /// message of a link waits for it meanwhile, and the group continues when the truncation is done.
 #[test]
 fn a_cut_that_hangs_holds_up_no_link() {
-    let storage = Hooked::new(Arc::new(RealStorage));
-    let leader = Leader::on(Arc::new(storage.clone()), (3, 1, 30_000));
-    leader.append(b"1");
+    let (storage, leader) = on_a_disk();
     let partition = &leader.partition;
-    wait_for("its own disk", || (partition.ends().expect("it leads").durable_end == 1).then_some(()));
-    let ((begun, is_begun), (release, gate)) = (mpsc::channel(), mpsc::channel::<()>());
-    let gate = Mutex::new(gate);
-    storage.set_hook(move |call, _| {
-        if call == Call::SetLen {
-            begun.send(()).expect("the test listens");
-            gate.lock().recv().expect("it is released");
-        }
-        Ok(())
-    });
+    let (is_begun, release) = hang(&storage, |call, _| call == Call::SetLen);
     let another = |msg_type| Message { term: TERM + 1, ..said(msg_type, 2) };
     let begins = Entry { index: 2, term: TERM + 1, ..Entry::default() };
     let append =
@@ -165,7 +182,7 @@ fn a_cut_that_hangs_holds_up_no_link() {
         partition.node_gone(2, &|_| true, leader.clock.mono_ms());
         partition.tick(leader.clock.mono_ms());
         storage.clear_hook();
-        release.send(()).expect("the cut waits");
+        drop(release);
         carried_out.join().expect("no panic").expect("a leader sends it");
     });
     assert!(take(append.clone()).is_none(), "it is here now");
@@ -182,23 +199,12 @@ fn a_cut_that_hangs_holds_up_no_link() {
 /// for this partition.
 #[test]
 fn a_proposal_that_hangs_holds_up_no_link() {
-    let storage = Hooked::new(Arc::new(RealStorage));
-    let leader = Leader::on(Arc::new(storage.clone()), (3, 1, 30_000));
-    leader.append(b"1");
+    let (storage, leader) = on_a_disk();
     let partition = &leader.partition;
-    wait_for("its own disk", || (partition.ends().expect("it leads").durable_end == 1).then_some(()));
     leader.acknowledged_by(2, 2);
     wait_for("the commit", || (partition.ends().expect("it leads").high_watermark == 1).then_some(()));
-    let ((begun, is_begun), (release, gate)) = (mpsc::channel(), mpsc::channel::<()>());
-    let gate = Mutex::new(gate);
-    storage.set_hook(move |call, path| {
-        if call == Call::Sync && path.ends_with("mainstem.groups") {
-            begun.send(()).expect("the test listens");
-            // Until the other end is dropped, for whichever thread syncs it.
-            let _ = gate.lock().recv();
-        }
-        Ok(())
-    });
+    let is_of_journal = |call, path: &Path| call == Call::Sync && path.ends_with("mainstem.groups");
+    let (is_begun, release) = hang(&storage, is_of_journal);
     std::thread::scope(|scope| {
         let (wait, fate) = waiter();
         let proposed = scope.spawn(|| partition.delete_records_before(1, wait));

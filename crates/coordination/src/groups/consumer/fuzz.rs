@@ -32,8 +32,8 @@ pub(crate) fn requests(data: &[u8]) {
     let config = GroupConfig { offsets_topic_num_partitions: 1, ..GroupConfig::default() };
     let mut coordinator = GroupCoordinator::new(config);
     let mut now = Now { mono_ms: 1, wall_ms: 1 };
-    coordinator.begin_load(PARTITION);
-    coordinator.finish_load(now, PARTITION);
+    let loader = coordinator.begin_load(PARTITION);
+    coordinator.finish_load(now, PARTITION, loader);
     for (token, step) in (0..).zip(data.chunks_exact(STEP)) {
         let step: &[u8; STEP] = step.try_into().expect("chunks are exact");
         now.mono_ms += u64::from(step[5]) * 97;

@@ -178,9 +178,7 @@ impl Cluster {
         for (name, (id, partitions)) in &self.topics {
             self.coordinator.topic_changed(name, *id, *partitions);
         }
-        self.coordinator.begin_load(PARTITION);
         load_into(&mut self.coordinator, self.now, &self.log);
-        self.coordinator.finish_load(self.now, PARTITION);
     }
 
     /// Creates a topic, or gives it more partitions; without partitions it is deleted.
@@ -216,9 +214,7 @@ impl Cluster {
         for (name, (id, partitions)) in &self.topics {
             coordinator.topic_changed(name, *id, *partitions);
         }
-        coordinator.begin_load(PARTITION);
         load_into(&mut coordinator, self.now, &self.log);
-        coordinator.finish_load(self.now, PARTITION);
         coordinator
     }
 
@@ -229,8 +225,10 @@ impl Cluster {
 }
 
 fn load_into(coordinator: &mut GroupCoordinator, now: Now, log: &[Logged]) {
-    let replayed = coordinator.load(now, PARTITION, log.iter().map(Logged::read));
+    let mut loader = coordinator.begin_load(PARTITION);
+    let replayed = loader.load(now, PARTITION, log.iter().map(Logged::read));
     assert_eq!((replayed.applied, replayed.malformed), (log.len() as u64, 0));
+    coordinator.finish_load(now, PARTITION, loader);
 }
 
 /// The answers among effects.

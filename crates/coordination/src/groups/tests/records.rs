@@ -79,9 +79,9 @@ fn loaded(records: &[(&[u8], Option<&[u8]>)]) -> (Cluster, crate::groups::Replay
 fn loaded_entries(entries: &[LogEntry<'_>]) -> (Cluster, crate::groups::Replayed) {
     let mut cluster = Cluster::new(config());
     cluster.coordinator.unload(cluster.now, PARTITION);
-    cluster.coordinator.begin_load(PARTITION);
-    let replayed = cluster.coordinator.load(cluster.now, PARTITION, entries.iter().copied());
-    cluster.coordinator.finish_load(cluster.now, PARTITION);
+    let mut loader = cluster.coordinator.begin_load(PARTITION);
+    let replayed = loader.load(cluster.now, PARTITION, entries.iter().copied());
+    cluster.coordinator.finish_load(cluster.now, PARTITION, loader);
     (cluster, replayed)
 }
 

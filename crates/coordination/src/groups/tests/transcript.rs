@@ -106,7 +106,7 @@ impl Player {
             "ok" => self.finish(arg, Ok(())),
             "fail" => self.finish(arg, Err(script::error(words.rest[0]))),
             "unload" => self.cluster.coordinator.unload(self.cluster.now, PARTITION),
-            "begin-load" => self.cluster.coordinator.begin_load(PARTITION),
+            "begin-load" => drop(self.cluster.coordinator.begin_load(PARTITION)),
             "reload" => {
                 let now = self.cluster.now;
                 self.cluster.coordinator.unload(now, PARTITION);

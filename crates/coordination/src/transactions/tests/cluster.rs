@@ -159,9 +159,7 @@ impl Cluster {
 
     fn load(&mut self) {
         self.coordinator_epoch += 1;
-        self.coordinator.begin_load(PARTITION, LeaderEpoch::new(self.coordinator_epoch));
-        load_into(&mut self.coordinator, self.now, &self.log);
-        self.coordinator.finish_load(self.now, PARTITION);
+        load_into(&mut self.coordinator, (self.now, self.coordinator_epoch), &self.log);
     }
 
     /// Advances both clocks.
@@ -173,9 +171,7 @@ impl Cluster {
     /// A coordinator that is rebuilt from the log alone.
     pub(super) fn rebuilt(&self) -> TransactionCoordinator {
         let mut coordinator = TransactionCoordinator::new(self.config.clone());
-        coordinator.begin_load(PARTITION, LeaderEpoch::new(self.coordinator_epoch));
-        load_into(&mut coordinator, self.now, &self.log);
-        coordinator.finish_load(self.now, PARTITION);
+        load_into(&mut coordinator, (self.now, self.coordinator_epoch), &self.log);
         coordinator
     }
 
@@ -185,10 +181,12 @@ impl Cluster {
     }
 }
 
-fn load_into(coordinator: &mut TransactionCoordinator, now: Now, log: &[CoordinatorRecord]) {
+fn load_into(coordinator: &mut TransactionCoordinator, (now, epoch): (Now, i32), log: &[CoordinatorRecord]) {
+    let mut loader = coordinator.begin_load(PARTITION, LeaderEpoch::new(epoch));
     let records = log.iter().map(|record| (record.key.as_slice(), record.value.as_deref()));
-    let replayed = coordinator.load(now, PARTITION, records);
+    let replayed = loader.load(now, PARTITION, records);
     assert_eq!((replayed.applied, replayed.malformed), (log.len() as u64, 0));
+    coordinator.finish_load(now, PARTITION, loader);
 }
 
 /// The answers among effects.

@@ -144,7 +144,7 @@ impl Player {
                 }
             }
             "unload" => self.cluster.coordinator.unload(now, PARTITION),
-            "begin-load" => self.cluster.coordinator.begin_load(PARTITION, LeaderEpoch::new(1)),
+            "begin-load" => drop(self.cluster.coordinator.begin_load(PARTITION, LeaderEpoch::new(1))),
             "version" => {
                 let level = arg.parse().expect("a level");
                 self.cluster.config.transaction_version = level;
