@@ -69,7 +69,6 @@ impl Node {
         let local = &self.local;
         coordinators::served(local, |topic, partitions| coordinators::unload(local, topic, partitions));
         self.workers.stop();
-        local.loads.stop();
     }
 
     /// Notes that a partition is in another log directory now. What cannot be noted the next start finds out.
