@@ -152,6 +152,7 @@ fn replicated(workload: &str, key: &str, is_cached: bool) -> Vec<Goal> {
         ("replicated-idle", "idle_cpu_percent") => vec![Goal::AtMost(1.0)],
         ("replicated-start", "first_ack_ms") => vec![max(0.3)],
         ("offsets-load", "load_ms") => vec![max(0.3), Goal::AtMost(1_500.0)],
+        ("offsets-load", "offsets_ms") => vec![Goal::AtMost(3_000.0)],
         ("offsets-kept", "kept_growth") => vec![Goal::AtMost(1.2)],
         ("offsets-kept", "kept_most_mib") => vec![Goal::AtMost(128.0)],
         _ => Vec::new(),

@@ -510,7 +510,7 @@ const WORKLOADS: [Workload; 48] = [
     workload(
         "offsets-load",
         REPLICATED,
-        "three nodes, 5,000,000 commits over 100,000 keys, kill -9 of a node: from election to OffsetFetch",
+        "three nodes, 5,000,000 committed offsets of 100,000 keys, kill -9 of a node: from election to OffsetFetch",
         Kind::Cluster(ClusterKind::OffsetsLoad),
     ),
 ];

@@ -101,7 +101,7 @@ pub trait Coordinator: Send + Sized + 'static {
     /// Serves a partition whose loader has replayed all entries.
     fn finish_load(&mut self, now: Now, partition: i32, loader: Self);
 
-    /// The partition of the last request that was refused since that partition is being loaded, once.
+    /// The partition of the last request that was refused because that partition is being loaded, once.
     fn take_wanted(&mut self) -> Option<i32>;
 
     /// Unloads a partition, whether it is loaded or still loading.
@@ -363,9 +363,7 @@ impl<C: Coordinator> Driver<C> {
         let (sender, mut receiver) = oneshot::channel();
         core.waiting.insert(token, sender);
         core.machine.step(self.clock().now(), token, origin, request);
-        if let Some(partition) = core.machine.take_wanted() {
-            self.loads.prefer(&(C::TOPIC, partition));
-        }
+        self.prefer_wanted(&mut core);
         self.carry_out(core, guard);
         match receiver.try_recv() {
             Ok(reply) => Asked::Now(reply),

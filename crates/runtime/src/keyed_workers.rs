@@ -34,7 +34,8 @@ impl<K: Ord + Clone + Send + 'static> KeyedWorkers<K> {
         KeyedWorkers { name, threads_max, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Runs a job behind those that were given before, of all keys. After a stop it is dropped.
+    /// Runs a job behind those that were given before, of all keys: on this thread, with all that waits, where the system has no other
+    /// one. After a stop it is dropped.
     pub fn run(&self, key: K, job: Job) {
         self.give(|queue| queue.push(key, job));
     }
@@ -72,7 +73,13 @@ impl<K: Ord + Clone + Send + 'static> KeyedWorkers<K> {
                 state.threads.push(thread);
             }
             Err(error) if state.running == 0 => {
-                tracing::error!("no thread {} can be started: {error}; it is tried again", self.name);
+                tracing::error!(
+                    "no thread {} can be started: {error}; its work is done on another thread, which has less time for its own",
+                    self.name
+                );
+                state.running += 1;
+                drop(state);
+                work(&self.state);
             }
             // The others do it.
             Err(_) => {}

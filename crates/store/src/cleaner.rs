@@ -321,8 +321,12 @@ impl Cleaning {
 }
 
 /// The offset from which on nothing may be compacted; `None`: nothing at all may be.
-fn compaction_bound(partition: &Partition) -> Option<i64> {
-    if partition.is_replicated() { partition.compaction_bound() } else { Some(i64::MAX) }
+pub(crate) fn compaction_bound(partition: &Partition) -> Option<i64> {
+    match partition.is_replicated() {
+        _ if partition.is_replayed() => None,
+        true => partition.compaction_bound(),
+        false => Some(i64::MAX),
+    }
 }
 
 impl State {

@@ -4,7 +4,7 @@
 //! The broker reaches a log only through this interface and never keeps its ends: they may move by themselves.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use mainstem_log::dir::LogDir;
@@ -26,6 +26,7 @@ mod flush;
 mod locked;
 mod queries;
 mod reads;
+mod replaying;
 mod replicated;
 mod snapshots;
 mod stored;
@@ -38,6 +39,7 @@ use flush::{Flush, commit_log_start, done};
 use locked::Locked;
 pub use queries::{Extent, TimeSearch};
 pub use reads::{PartitionData, PartitionRead};
+pub use replaying::LogReplay;
 pub use replicated::{Leadership, ReplicaEvents, ReplicationHealth, RoleChange};
 pub use snapshots::SnapshotStepError;
 use take_over::Held;
@@ -65,6 +67,8 @@ pub struct Partition {
     replication: Option<Replication>,
     /// The queue that has the records in place of a log of this broker.
     attached: Option<Arc<Attached>>,
+    /// Readers of the whole log, under which no compaction begins.
+    replays: AtomicUsize,
     own: Weak<Partition>,
 }
 
@@ -196,6 +200,7 @@ impl Partition {
             traffic: Traffic::default(),
             replication: replication.map(|parts| Replication::new(parts, own)),
             attached,
+            replays: AtomicUsize::new(0),
             own: own.clone(),
         })
     }

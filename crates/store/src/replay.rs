@@ -9,7 +9,7 @@ use mainstem_records::{
 };
 
 /// Bytes that are read at once.
-const CHUNK_BYTES: usize = 1 << 20;
+pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
 /// To how many bytes one of our own batches may decompress: we write them uncompressed, but a copied directory may
 /// have Kafka's.
@@ -90,14 +90,42 @@ pub fn replay_range(
     checksums: Checksums,
     mut each: impl FnMut(Entry<'_>),
 ) -> Result<(), ReplayError> {
-    let mut scratch = Scratch::new();
-    let mut decompressed = Vec::new();
+    let mut decoder = Decoder::new(checksums);
     let mut next = offsets.start;
     while next < offsets.end {
         // Nothing: compaction has taken all that was behind it.
         let Some(range) = log.read_waiting(next, ReadBound::LogEnd, CHUNK_BYTES, true)? else { break };
-        let chunk = range.to_vec()?;
-        let mut rest = &chunk[..];
+        next = decoder.decode(&range.to_vec()?, next..offsets.end, &mut each)?;
+    }
+    Ok(())
+}
+
+/// Decodes pieces of a log.
+pub(crate) struct Decoder {
+    checksums: Checksums,
+    scratch: Scratch,
+    decompressed: Vec<u8>,
+}
+
+impl Decoder {
+    pub(crate) fn new(checksums: Checksums) -> Decoder {
+        Decoder { checksums, scratch: Scratch::new(), decompressed: Vec::new() }
+    }
+
+    /// Calls `each` with the entries of a piece from an offset on, of the batches that begin before another one. Returns the offset behind
+    /// the last whole batch.
+    ///
+    /// # Errors
+    /// It holds what is no record.
+    pub(crate) fn decode(
+        &mut self,
+        chunk: &[u8],
+        offsets: Range<i64>,
+        mut each: impl FnMut(Entry<'_>),
+    ) -> Result<i64, ReplayError> {
+        let Decoder { checksums, scratch, decompressed } = self;
+        let mut next = offsets.start;
+        let mut rest = chunk;
         while !rest.is_empty() && next < offsets.end {
             let batch = match Batch::split_first(rest) {
                 Ok((batch, behind)) => {
@@ -108,7 +136,7 @@ pub fn replay_range(
                 Err(BatchError::Truncated { .. }) => break,
                 Err(error) => return Err(ReplayError::Batch { offset: next, error }),
             };
-            if checksums == Checksums::Verified && !batch.verify_crc() {
+            if *checksums == Checksums::Verified && !batch.verify_crc() {
                 let error = InvalidBatch::Crc { stored: batch.crc(), computed: batch.computed_crc() };
                 return Err(ReplayError::Records { offset: batch.base_offset(), error });
             }
@@ -122,7 +150,7 @@ pub fn replay_range(
                 continue;
             }
             let failed = |error| ReplayError::Records { offset: batch.base_offset(), error };
-            let records = batch.records(&mut decompressed, DECOMPRESSED_BYTES_MAX, &mut scratch);
+            let records = batch.records(decompressed, DECOMPRESSED_BYTES_MAX, scratch);
             for record in records.map_err(failed)? {
                 let record = record.map_err(failed)?;
                 if record.offset >= skip {
@@ -130,8 +158,8 @@ pub fn replay_range(
                 }
             }
         }
+        Ok(next)
     }
-    Ok(())
 }
 
 /// Entry of a record; `None` for control records without a kind or a value.

@@ -61,7 +61,7 @@ pub struct GroupCoordinator {
     usage: Usage,
     /// The latest monotonic time seen.
     mono_ms: u64,
-    /// The partition of the last request that was refused since that is being loaded.
+    /// The partition of the last request that was refused because that partition is being loaded.
     wanted: Option<i32>,
 }
 
@@ -203,8 +203,8 @@ impl GroupCoordinator {
     /// # Errors
     /// NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or COORDINATOR_NOT_AVAILABLE if too much is in flight. Kafka gives
     /// the coordinator of the transaction NOT_LEADER_OR_FOLLOWER in their place, on which it tries again.
-    pub fn may_end_transaction(&self, partition: i32) -> Result<(), ErrorCode> {
-        self.ready(partition)?;
+    pub fn may_end_transaction(&mut self, partition: i32) -> Result<(), ErrorCode> {
+        self.ready(partition).inspect_err(|error| self.note_wanted(partition, *error))?;
         let in_flight = &self.partitions[&partition].appends;
         if may_wait(in_flight, &self.config, &self.usage) {
             Ok(())
@@ -543,11 +543,8 @@ impl GroupCoordinator {
 
     /// The partition of a group, for a request that appends nothing.
     fn owner(&mut self, now: Now, group_id: &str) -> Result<PartitionContext<'_>, ErrorCode> {
-        let partition = self.served(group_id).inspect_err(|error| {
-            if *error == ErrorCode::COORDINATOR_LOAD_IN_PROGRESS {
-                self.wanted = Some(self.partition_for(group_id));
-            }
-        })?;
+        let partition = self.partition_for(group_id);
+        self.ready(partition).inspect_err(|error| self.note_wanted(partition, *error))?;
         Ok(self.partition_context(now, partition).expect("it is served"))
     }
 

@@ -42,7 +42,7 @@ pub struct TransactionCoordinator {
     usage: Usage,
     /// The latest monotonic time seen.
     mono_ms: u64,
-    /// The partition of the last request that was refused since that is being loaded.
+    /// The partition of the last request that was refused because that partition is being loaded.
     wanted: Option<i32>,
 }
 

@@ -64,6 +64,7 @@ impl<C: Coordinator> Driver<C> {
                 self.drain(C::partition_of(ticket));
             }
             Err(error) => {
+                self.prefer_wanted(&mut core);
                 drop(core);
                 on_written(Err(error));
             }

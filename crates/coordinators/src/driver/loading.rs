@@ -19,7 +19,7 @@ use mainstem_records::LeaderEpoch;
 use mainstem_runtime::clock::Now;
 use mainstem_runtime::keyed_workers::KeyedWorkers;
 use mainstem_runtime::sync;
-use mainstem_store::partition::{Durable, Partition};
+use mainstem_store::partition::{Durable, LogReplay, Partition};
 use mainstem_store::replay::{Checksums, Entry};
 use mainstem_wire::ErrorCode;
 
@@ -211,33 +211,54 @@ impl<C: Coordinator> Driver<C> {
         self.carry_out(core, VerificationGuard::NONE);
     }
 
-    /// Replays a partition in its loader.
+    /// Replays a partition in its loader, for as long as it is wanted.
     ///
     /// # Errors
     /// When not all of it can be read.
     fn replay(&self, load: &mut Load<C>) -> Result<(), ErrorCode> {
         let (now, index, topic) = (self.clock().now(), load.partition.index, C::TOPIC);
         let mut malformed = 0;
-        let replayed = load.partition.replay(Checksums::Unread, |entry| {
-            if !load.is_cancelled.load(Ordering::Relaxed)
-                && let Some(entry) = keyed(entry)
-            {
-                malformed += load.loader.load(now, index, entry);
+        let mut replay = LogReplay::begin(&load.partition, Checksums::Unread);
+        let replayed = loop {
+            if load.is_cancelled.load(Ordering::Relaxed) {
+                return Err(ErrorCode::NOT_COORDINATOR);
             }
-        });
+            let piece = replay.next_piece(|entry| {
+                if let Some(entry) = keyed(entry) {
+                    malformed += load.loader.load(now, index, entry);
+                }
+            });
+            match piece {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => break Ok(()),
+                Ok(Err(error)) => break Err(error),
+                // An error of the partition itself: it is offline, or was deleted.
+                Err(error) => return Err(error),
+            }
+        };
         if malformed > 0 {
             #[cfg(feature = "sim")]
             self.note_fault(&format!("{malformed} records of {topic} do not decode"));
             tracing::error!(partition = index, malformed, "{topic} has records that do not decode");
         }
-        // An error of the partition itself: it is offline, or was deleted.
-        replayed?.map_err(|error| {
+        replayed.map_err(|error| {
+            // Another leader may have had the log cut while it was read.
+            if load.partition.lead(LeaderEpoch::NONE) != load.epoch {
+                return ErrorCode::NOT_COORDINATOR;
+            }
             tracing::error!(
                 "partition {topic}-{index} cannot be read: {error}; repair or move away its directory, then start \
                  again; until then what it coordinates is not served"
             );
             ErrorCode::KAFKA_STORAGE_ERROR
         })
+    }
+
+    /// Has the partition loaded next that a request was just refused for.
+    pub(super) fn prefer_wanted(&self, core: &mut Core<C>) {
+        if let Some(partition) = core.machine.take_wanted() {
+            self.loads.prefer(&(C::TOPIC, partition));
+        }
     }
 }
 

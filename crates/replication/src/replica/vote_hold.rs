@@ -3,8 +3,8 @@
 //! | time | votes | asks for votes | who is elected |
 //! |---|---|---|---|
 //! | [`VOTE_HOLD_MS`] from the first tick on | no | no | one that has lost nothing, where those are a majority |
-//! | [`VOTE_HOLD_MS`] more | yes | no | one that has lost nothing, where there is one: it has the longest log |
-//! | then | yes | yes | the longest log that is left |
+//! | [`VOTE_HOLD_MS`] more | yes | no | one that has lost nothing, if its log is no shorter than those that vote for it |
+//! | then | yes | yes | a log that is no shorter than those of a majority |
 
 use super::ticks::{ELECTION_TICKS, TICK_MS};
 use raft::eraftpb::{Message, MessageType};

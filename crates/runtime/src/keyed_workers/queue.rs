@@ -10,11 +10,18 @@ pub(super) struct KeyedQueue<K, J> {
     /// Never empty lists.
     jobs: BTreeMap<K, VecDeque<J>>,
     running: BTreeSet<K>,
+    /// Running keys that get the next turn when they are done.
+    preferred: BTreeSet<K>,
 }
 
 impl<K, J> Default for KeyedQueue<K, J> {
     fn default() -> Self {
-        KeyedQueue { waiting: VecDeque::new(), jobs: BTreeMap::new(), running: BTreeSet::new() }
+        KeyedQueue {
+            waiting: VecDeque::new(),
+            jobs: BTreeMap::new(),
+            running: BTreeSet::new(),
+            preferred: BTreeSet::new(),
+        }
     }
 }
 
@@ -27,8 +34,11 @@ impl<K: Ord + Clone, J> KeyedQueue<K, J> {
         self.jobs.entry(key).or_default().push_back(job);
     }
 
-    /// Gives a key the next turn, if it waits for one.
+    /// Gives a key the next turn, if it has jobs.
     pub(super) fn prefer(&mut self, key: &K) {
+        if self.running.contains(key) {
+            self.preferred.insert(key.clone());
+        }
         if let Some(at) = self.waiting.iter().position(|waiting| waiting == key)
             && let Some(key) = self.waiting.remove(at)
         {
@@ -51,8 +61,11 @@ impl<K: Ord + Clone, J> KeyedQueue<K, J> {
     /// The job of a key has ended.
     pub(super) fn done(&mut self, key: &K) {
         // Not of a queue that was taken away meanwhile.
-        if self.running.remove(key) && self.jobs.contains_key(key) {
-            self.waiting.push_back(key.clone());
+        let (was_running, is_preferred) = (self.running.remove(key), self.preferred.remove(key));
+        match was_running && self.jobs.contains_key(key) {
+            true if is_preferred => self.waiting.push_front(key.clone()),
+            true => self.waiting.push_back(key.clone()),
+            false => {}
         }
     }
 
@@ -65,6 +78,7 @@ impl<K: Ord + Clone, J> KeyedQueue<K, J> {
             assert_eq!(turns, usize::from(!self.running.contains(key)), "turns of a key with jobs");
         }
         assert!(self.waiting.iter().all(|key| self.jobs.contains_key(key)), "a turn without a job");
+        assert!(self.preferred.is_subset(&self.running), "preferred keys that do not run");
     }
 }
 
@@ -88,10 +102,12 @@ mod tests {
         queue.push('b', 5);
         queue.check();
         assert_eq!(queue.next(), None, "one of its key runs");
+        queue.prefer(&'b');
+        queue.check();
         queue.done(&'a');
         queue.done(&'b');
         queue.check();
-        assert_eq!((queue.next(), queue.next(), queue.next()), (Some(('a', 2)), Some(('b', 5)), None));
+        assert_eq!((queue.next(), queue.next(), queue.next()), (Some(('b', 5)), Some(('a', 2)), None));
         ['a', 'b', 'c'].iter().for_each(|key| queue.done(key));
         queue.check();
         assert_eq!(queue.next(), None);

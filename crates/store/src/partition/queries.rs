@@ -13,7 +13,7 @@ use mainstem_wire::ErrorCode;
 
 use super::Partition;
 use crate::errors::read_error_code;
-use crate::replay::{Checksums, Entry, ReplayError, replay, replay_range};
+use crate::replay::{Checksums, Entry, ReplayError, replay_range};
 
 /// Size, directory and ends of a partition at one instant.
 #[derive(Debug)]
@@ -117,22 +117,11 @@ impl Partition {
         }
     }
 
-    /// Calls `each` with every entry of its log, in order. Nothing is appended meanwhile.
+    /// Calls `each` with the entries of its log from the start of a range on, of the batches that begin before its end. Nothing is appended
+    /// meanwhile.
     ///
     /// # Errors
     /// That of [`NoLog`](super::NoLog); within, why the log cannot be read.
-    pub fn replay(
-        &self,
-        checksums: Checksums,
-        each: impl FnMut(Entry<'_>),
-    ) -> Result<Result<(), ReplayError>, ErrorCode> {
-        self.with_log(|log| replay(log, checksums, each))
-    }
-
-    /// As [`replay`](Self::replay), of the batches that begin before the end of a range, from its start on.
-    ///
-    /// # Errors
-    /// As [`replay`](Self::replay).
     pub fn replay_range(
         &self,
         offsets: Range<i64>,

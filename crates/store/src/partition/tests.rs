@@ -10,6 +10,7 @@ use mainstem_records::{
     BatchBuilder, BatchOptions, CoordinatorEpoch, ProducerEpoch, ProducerFields, ProducerId, Scratch,
 };
 
+use crate::replay::{Checksums, Entry};
 use crate::signal::FetchWaiter;
 
 use super::*;
@@ -231,4 +232,31 @@ fn a_change_of_leadership_follows_from_what_was_seen_before() {
     ] {
         assert_eq!(now.change_from(led.map(epoch)), expected, "{now:?}, led in {led:?}");
     }
+}
+
+/// The lock is free while entries are handed out, and nothing begins to compact what is read.
+#[test]
+fn a_log_is_replayed_piece_by_piece_and_not_compacted_meanwhile() {
+    let home = tempfile::tempdir().expect("a directory can be made");
+    let (_dir, partition) = open(home.path());
+    (0..3).for_each(|_| append(&partition));
+    let bound = || crate::cleaner::compaction_bound(&partition);
+    assert_eq!(bound(), Some(i64::MAX));
+    let mut replay = LogReplay::begin(&partition, Checksums::Verified);
+    let mut entries = 0;
+    let mut next = |replay: &mut LogReplay| {
+        replay
+            .next_piece(|entry| {
+                assert!(matches!(entry, Entry::Record { .. }) && partition.try_lock().is_some());
+                entries += 1;
+            })
+            .expect("it has a log")
+            .expect("it can be read")
+    };
+    assert!(next(&mut replay));
+    append(&partition);
+    assert!(next(&mut replay) && !next(&mut replay), "what comes meanwhile is a piece, too");
+    assert_eq!((entries, bound()), (4, None));
+    drop(replay);
+    assert_eq!(bound(), Some(i64::MAX));
 }

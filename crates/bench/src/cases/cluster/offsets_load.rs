@@ -17,7 +17,7 @@ use crate::protocol::group::{self, Coordinator, Membership};
 const GROUPS: usize = 1_000;
 /// Partitions that each group commits at once.
 const PARTITIONS: i32 = 100;
-/// Commits of each group: 5,000,000 of all groups and partitions.
+/// Commits of each group: 50,000 requests with 5,000,000 offsets.
 const ROUNDS: i64 = 50;
 /// Commits that a connection has under way.
 const UNDER_WAY: usize = 8;
@@ -25,8 +25,7 @@ const UNDER_WAY: usize = 8;
 const CONNECTIONS: usize = 2;
 /// The default of `offsets.topic.num.partitions`.
 const OFFSETS_PARTITIONS: i32 = 50;
-/// Time of rest after the commits. Logs that are compacted all the time are compacted then, as they would be if as many commits had come in
-/// an hour.
+/// Time of rest after the commits, in which logs are compacted as far as the defaults of a system have it.
 const SETTLE: Duration = Duration::from_secs(20);
 /// Pause between two looks at all groups.
 const LOOK_EVERY: Duration = Duration::from_millis(2);

@@ -3,6 +3,8 @@
 //! A partition is replayed by a coordinator of its own, the loader, which nobody else uses: a long log holds up no request. When all of it
 //! is replayed, the coordinator takes the loader's state for its own.
 
+use mainstem_wire::ErrorCode;
+
 use super::super::log::LogEntry;
 use super::super::replay::{self, Replayed};
 use super::super::served::{Partition, PartitionContext};
@@ -73,7 +75,14 @@ impl GroupCoordinator {
         *place = loaded;
     }
 
-    /// The partition of the last request that was refused since that partition is being loaded, once.
+    /// Notes that a request for a partition was refused.
+    pub(super) fn note_wanted(&mut self, partition: i32, error: ErrorCode) {
+        if error == ErrorCode::COORDINATOR_LOAD_IN_PROGRESS {
+            self.wanted = Some(partition);
+        }
+    }
+
+    /// The partition of the last request that was refused because that partition is being loaded, once.
     pub fn take_wanted(&mut self) -> Option<i32> {
         self.wanted.take()
     }

@@ -69,7 +69,7 @@ impl TransactionCoordinator {
         *place = loaded;
     }
 
-    /// The partition of the last request that was refused since that partition is being loaded, once.
+    /// The partition of the last request that was refused because that partition is being loaded, once.
     pub fn take_wanted(&mut self) -> Option<i32> {
         self.wanted.take()
     }

@@ -205,6 +205,9 @@ impl RaftGroup {
             // It knows of no leader then, and says nothing of it.
             raft.become_follower(raft.term, 0);
             raft.election_elapsed = ELECTION_TICKS;
+            // The library has drawn another one by that.
+            self.election.drawn_in = UNDRAWN;
+            self.draw_election_timeout();
         }
     }
 

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The waits for the disk of one partition. All of them are begun and ended under its lock.
+/// The waits for the disk of one partition. They are begun and ended under its lock.
 #[derive(Debug, Default)]
 pub(super) struct DiskWaits {
     /// A message whose taking waits for the disk is with another thread, or on its way there.
@@ -29,6 +29,7 @@ impl DiskWaits {
 
     /// The leader proposes an entry until the returned value is dropped.
     pub(super) fn begin_proposal(&self) -> Proposal<'_> {
+        self.is_slow.store(false, Ordering::Release);
         self.is_proposing.store(true, Ordering::Release);
         Proposal(self)
     }
@@ -40,7 +41,9 @@ impl DiskWaits {
             if has_waited.replace(true) && self.is_proposing.load(Ordering::Acquire) {
                 self.is_slow.store(true, Ordering::Release);
             }
-            self.has_step.load(Ordering::Acquire) || self.is_slow.load(Ordering::Acquire)
+            // A link that had the processor taken away may call a proposal slow that has ended.
+            let is_slow = self.is_proposing.load(Ordering::Acquire) && self.is_slow.load(Ordering::Acquire);
+            is_slow || self.has_step.load(Ordering::Acquire)
         }
     }
 }
@@ -51,7 +54,6 @@ pub(super) struct Proposal<'a>(&'a DiskWaits);
 impl Drop for Proposal<'_> {
     fn drop(&mut self) {
         self.0.is_proposing.store(false, Ordering::Release);
-        self.0.is_slow.store(false, Ordering::Release);
     }
 }
 
@@ -75,5 +77,10 @@ mod tests {
         assert_eq!(looks(&waits), [true, true], "the next one does not wait");
         drop(proposal);
         assert_eq!(looks(&waits), [false, false]);
+        // By a link that saw the proposal before it ended.
+        waits.is_slow.store(true, Ordering::Release);
+        assert_eq!(looks(&waits), [false, false]);
+        let _next = waits.begin_proposal();
+        assert_eq!(looks(&waits), [false, true]);
     }
 }
