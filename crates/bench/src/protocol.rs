@@ -1,5 +1,5 @@
 //! The requests that the driver sends, each in the version that the Java client of Kafka 4.3.0 prefers.
-//! Where a newer version would carry nothing more, an older one is sent. OffsetCommit 9 and OffsetFetch 9 name topics, which needs no id; InitProducerId 5
+//! An older one is sent if a newer version would carry nothing more. OffsetCommit 9 and OffsetFetch 9 name topics, which needs no id; InitProducerId 5
 //! has no two-phase commit; ListOffsets 9 has no timeout.
 
 pub(crate) mod admin;

@@ -91,7 +91,7 @@ pub trait Coordinator: Send + Sized + 'static {
     /// Sets the number of partitions of [`TOPIC`](Self::TOPIC). None of them is served yet.
     fn set_partition_count(&mut self, count: i32);
 
-    /// Begins to load a partition that this node leads in an epoch. Returns its loader: a coordinator that nobody else uses, and that
+    /// Begins to load a partition that this node leads in an epoch. Returns its loader: a coordinator without other users, which
     /// replays the partition without a lock.
     fn begin_load(&mut self, partition: i32, leader_epoch: LeaderEpoch) -> Self;
 

@@ -1,6 +1,6 @@
 //! Taking partitions over, and giving them up.
 //!
-//! A partition is replayed by a coordinator of its own, the loader, which nobody else uses: a long log holds up no request. When all of it
+//! A partition is replayed by a coordinator of its own, the loader, which has no other user: a long log holds up no request. When all of it
 //! is replayed, the coordinator takes the loader's state for its own.
 
 use mainstem_wire::ErrorCode;

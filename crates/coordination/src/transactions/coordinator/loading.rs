@@ -1,4 +1,4 @@
-//! Taking partitions over, and giving them up. A partition is replayed by a coordinator of its own, the loader, which nobody else uses.
+//! Taking partitions over, and giving them up. A partition is replayed by a coordinator of its own, the loader, which has no other user.
 
 use mainstem_records::LeaderEpoch;
 
