@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::preload::build;
+use crate::wait::eventually;
 
 /// The behaviour of a disk's syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +51,22 @@ impl DiskFaults {
             Syncs::Fail => "fails".to_owned(),
         };
         let text = format!("{text}\n{}", under.display());
+        let _ = fs::remove_file(self.hanging());
         let new = self.control.with_extension("new");
         fs::write(&new, text).and_then(|()| fs::rename(&new, &self.control)).expect("a control file");
+    }
+
+    /// Waits until a sync hangs.
+    ///
+    /// # Panics
+    /// When none hangs after a minute.
+    pub fn wait_until_one_hangs(&self) {
+        eventually("a sync that hangs", || self.hanging().exists().then_some(()));
+    }
+
+    /// The file that the first sync that hangs makes.
+    fn hanging(&self) -> PathBuf {
+        self.control.with_extension("hanging")
     }
 
     /// The environment variables that a process needs.

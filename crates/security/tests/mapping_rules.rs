@@ -21,6 +21,8 @@ use mapping_rules::generator::{Generator, Pair};
 
 /// Pairs of the file.
 const FIXED: usize = 2500;
+/// Pairs of the file whose rules only Kafka accepts.
+const FIXED_REFUSED_HERE: usize = 480;
 /// The seed that they are made from.
 const FIXED_SEED: u64 = 1;
 /// Pairs that are compared beside the file.
@@ -35,8 +37,8 @@ fn answer(pair: &Pair) -> String {
 }
 
 /// Checks that our answers are Kafka's, except for a few rules that are refused here. Only Java's patterns have their features, or Java
-/// notices a replacement that it cannot make only when a name matches.
-fn compare(pairs: &[Pair], kafkas: &[String], whence: &str) {
+/// notices a replacement that it cannot make only when a name matches. Returns how many those are.
+fn compare(pairs: &[Pair], kafkas: &[String], whence: &str) -> usize {
     assert_eq!(pairs.len(), kafkas.len(), "{whence}: an answer for each pair");
     let (mut named, mut refused_here) = (0, 0);
     for (pair, kafkas) in pairs.iter().zip(kafkas) {
@@ -50,8 +52,11 @@ fn compare(pairs: &[Pair], kafkas: &[String], whence: &str) {
     }
     let count = pairs.len();
     eprintln!("{whence}: {count} pairs, {named} names, {refused_here} refused here alone");
+    // About a half have a name and a fifth are refused. In the smallest sample, of 1250 pairs, each bound is five standard
+    // deviations away from that or more.
     assert!(named * 3 > count, "{whence}: of {count} pairs {named} have a name");
-    assert!(refused_here * 5 < count, "{whence}: of {count} pairs {refused_here} are refused here alone");
+    assert!(refused_here * 4 < count, "{whence}: of {count} pairs {refused_here} are refused here alone");
+    refused_here
 }
 
 #[test]
@@ -66,7 +71,7 @@ fn names_are_those_of_kafka() {
         answers.push(answer.to_owned());
     }
     assert_eq!(pairs.len(), FIXED);
-    compare(&pairs, &answers, "java_answers.txt");
+    assert_eq!(compare(&pairs, &answers, "java_answers.txt"), FIXED_REFUSED_HERE);
 }
 
 #[test]

@@ -5,7 +5,8 @@
  * argument that those calls do not have.
  *
  * MAINSTEM_TEST_DISK_CONTROL is the file. Its first line is "works", "slow MS", "hangs" or "fails"; the second one is the
- * directory under which that is so: other files are synced as ever.
+ * directory under which that is so: other files are synced as ever. The first sync that hangs makes a file beside it, with
+ * the ending ".hanging".
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -52,10 +53,23 @@ static void read_control(int of, char *text, size_t size) {
     }
 }
 
+/* Tells the test that a sync hangs. */
+static void report_hanging(void) {
+    char path[sizeof control + 16];
+    snprintf(path, sizeof path, "%s.hanging", control);
+    int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (file >= 0) {
+        close(file);
+    }
+}
+
 /* The result of a sync as the kernel gives it. */
 static long sync_as_told(long number, long file) {
     char text[4096];
     read_control((int)file, text, sizeof text);
+    if (strncmp(text, "hangs", 5) == 0) {
+        report_hanging();
+    }
     while (strncmp(text, "hangs", 5) == 0) {
         sleep_ms(5);
         read_control((int)file, text, sizeof text);

@@ -243,6 +243,8 @@ fn a_recovery_is_broken_off_by_a_signal() {
     let http = format!("127.0.0.1:{}", port());
     let mut process = Process::start_slowly(&broker.data_dir(), &http, Stdio::piped(), &disk);
     wait_for_recovery(&http);
+    // A recovery that has not come to that sync yet ends at once.
+    disk.wait_until_one_hangs();
     process.ask_to_stop();
     // The recovery continues only after the signal was handled.
     eventually("the recovery to be broken off", || process.has_thread("stop-timeout").then_some(()));
@@ -261,6 +263,8 @@ fn a_recovery_that_hangs_does_not_hold_up_the_end() {
     let http = format!("127.0.0.1:{}", port());
     let mut process = Process::start_slowly(&broker.data_dir(), &http, Stdio::inherit(), &disk);
     wait_for_recovery(&http);
+    // A recovery that has not come to that sync yet ends at once.
+    disk.wait_until_one_hangs();
     process.ask_to_stop();
     assert!(process.wait().success());
     broker.start_again();
