@@ -24,6 +24,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mainstem_config::{Quorum, Voter};
+use mainstem_controller::features::MAINSTEM_VERSION;
 use mainstem_log::storage::{RealStorage, Storage};
 use parking_lot::Mutex;
 
@@ -94,7 +95,8 @@ impl Founder {
     ) -> Arc<Founder> {
         let start = random::uuid().to_string();
         let voters = quorum.ids().collect();
-        let own = Mutex::new(Statement { node, start, voters, stage: Stage::Empty });
+        let (stage, mainstem_version) = (Stage::Empty, MAINSTEM_VERSION.max);
+        let own = Mutex::new(Statement { node, start, voters, stage, mainstem_version });
         let quorum = quorum.clone();
         let answering = Mutex::new(Permits::new(ANSWERED_MAX));
         let (is_over, next_id, links, said) = Default::default();

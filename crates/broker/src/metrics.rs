@@ -82,6 +82,17 @@ pub(crate) fn exposition(broker: &Broker) -> String {
         let name = "mainstem_link_messages_dropped_total";
         counter(name, "Messages of replicas for which there was no link, or no space in its queue.", dropped);
     }
+    let name = "mainstem_feature_level";
+    text.describe(
+        name,
+        Kind::Gauge,
+        "Level of each feature that the cluster has finalised, as this node knows it.",
+    );
+    let image = broker.controller.image();
+    for (feature, level) in image.served_features(broker.controller.view()) {
+        text.sample(name, &[("feature", feature)], f64::from(level));
+    }
+    drop(image);
     text.one(
         "mainstem_panics_total",
         Kind::Counter,

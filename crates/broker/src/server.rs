@@ -38,6 +38,7 @@ use crate::service::Apis;
 use crate::store_events::ToBroker;
 use crate::telemetry::ClientTelemetry;
 use crate::turns::{Classes, OneAtATime};
+use mainstem_controller::features::MAINSTEM_VERSION;
 use mainstem_links::awaited::Awaited;
 use mainstem_links::ticker::Ticker;
 use mainstem_links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, SilenceLimits};
@@ -532,8 +533,11 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         Some((links, quorum)) => {
             let metadata = dirs.metadata();
             let founding = Founding::read(&**metadata.storage(), metadata.path())?;
-            let directories = founding.map(|founding| founding.directories()).unwrap_or_default();
-            Some(NodePeers { links, quorum, directories })
+            let directories = founding.as_ref().map(Founding::directories).unwrap_or_default();
+            let mainstem_version = MAINSTEM_VERSION.max;
+            let first_mainstem_version =
+                founding.map_or(MAINSTEM_VERSION.min, |founding| founding.mainstem_version);
+            Some(NodePeers { links, quorum, directories, mainstem_version, first_mainstem_version })
         }
         None => None,
     };

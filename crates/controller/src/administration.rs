@@ -41,7 +41,7 @@ impl Session {
         said(answer.error_code, answer.error_message.as_deref())
     }
 
-    fn update(&mut self, version: i16, updates: &[(&str, i16, i8)]) -> String {
+    pub(super) fn update(&mut self, version: i16, updates: &[(&str, i16, i8)]) -> String {
         let updates = updates.iter().map(|(feature, level, upgrade_type)| FeatureUpdateKey {
             feature: Cow::Borrowed(*feature),
             max_version_level: *level,

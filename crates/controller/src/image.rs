@@ -92,7 +92,12 @@ pub struct BrokerImage {
     pub cordoned_log_dirs: Vec<Uuid>,
     /// True while the broker is fenced.
     pub fenced: bool,
+    /// The levels of features at which it can work; empty if its registration names none.
+    pub features: FeatureRanges,
 }
+
+/// The lowest and highest levels of features, by name.
+pub type FeatureRanges = BTreeMap<String, (i16, i16)>;
 
 impl BrokerImage {
     /// The log directories that take new partitions.
@@ -528,6 +533,9 @@ impl MetadataImage {
         let endpoints = record.end_points.iter().map(|endpoint| {
             (endpoint.name.to_string(), endpoint.host.to_string(), endpoint.port, endpoint.security_protocol)
         });
+        let features = record.features.iter().map(|feature| {
+            (feature.name.to_string(), (feature.min_supported_version, feature.max_supported_version))
+        });
         let broker = BrokerImage {
             id,
             epoch: record.broker_epoch,
@@ -537,6 +545,7 @@ impl MetadataImage {
             log_dirs: record.log_dirs.clone(),
             cordoned_log_dirs: record.cordoned_log_dirs.clone().unwrap_or_default(),
             fenced: record.fenced,
+            features: features.collect(),
         };
         self.brokers.insert(id, broker);
         MetadataChange::BrokerChanged { id }

@@ -44,6 +44,8 @@ mod fencing;
 pub mod fuzz;
 mod image;
 mod leadership;
+#[cfg(test)]
+mod level_tests;
 pub mod names;
 mod node_view;
 mod placement;
@@ -74,7 +76,8 @@ pub use client_quotas::Resolves;
 pub use directories::DirectoryAssignment;
 pub use error::{ApiError, ReplayError};
 pub use image::{
-    BrokerImage, ConfigResource, MetadataChange, MetadataImage, PartitionImage, ResourceKind, TopicImage,
+    BrokerImage, ConfigResource, FeatureRanges, MetadataChange, MetadataImage, PartitionImage, ResourceKind,
+    TopicImage,
 };
 pub use leadership::LeaderNote;
 pub use node_view::NodeView;

@@ -7,6 +7,7 @@ use mainstem_config::BrokerConfig;
 use mainstem_wire::ErrorCode;
 
 use super::error::ApiError;
+use super::features::{Feature, MAINSTEM_VERSION};
 use super::image::{ConfigResource, MetadataImage, PartitionImage, ResourceKind};
 
 /// A node's own configuration and limits, which are not in the metadata. They do not change while the node runs.
@@ -16,12 +17,25 @@ pub struct NodeView {
     start: BrokerConfig,
     /// The number of partitions that a start of this node could open.
     partitions_max: usize,
+    /// `mainstem.version`, with the levels at which this node can work.
+    pub(super) mainstem_version: Feature,
+    /// Its level in a cluster that begins.
+    pub(super) first_mainstem_version: i16,
 }
 
 impl NodeView {
     /// The view of a node with this configuration. `partitions_max` is the number of partitions that a start of it could open.
     pub fn new(start: BrokerConfig, partitions_max: usize) -> NodeView {
-        NodeView { start, partitions_max }
+        let mainstem_version = MAINSTEM_VERSION;
+        NodeView { start, partitions_max, mainstem_version, first_mainstem_version: mainstem_version.min }
+    }
+
+    /// Sets the highest level of `mainstem.version` at which this node can work, and the level of a cluster that begins: the highest at
+    /// which all of its first nodes can work.
+    pub fn with_mainstem_version(mut self, highest: i16, of_new_cluster: i16) -> NodeView {
+        self.mainstem_version.max = highest;
+        self.first_mainstem_version = of_new_cluster.min(highest);
+        self
     }
 
     /// The configuration that is known at start.

@@ -158,8 +158,7 @@ impl Run {
             }
             Step::Start { unclean } => {
                 let unclean: &[Uuid] = if *unclean { &[DIR] } else { &[] };
-                let decision = session.machine.register_node(&session.view, &node_start(9, &[DIR], unclean));
-                session.append(decision);
+                session.begin_start(&node_start(9, &[DIR], unclean));
             }
             Step::Commit(share) => {
                 let committed = session.machine.image().next_offset();
@@ -314,8 +313,11 @@ fn kafkas_own_records_are_understood() {
     assert_eq!(topics, [("b.c", 1), ("dd", 1), ("m1", 2), ("pm1", 1)]);
     assert_eq!(image.feature("metadata.version"), Some(features::METADATA_VERSION.max));
     assert_eq!(image.feature("eligible.leader.replicas.version"), Some(1));
-    assert_eq!(image.unsupported_feature(), None);
-    assert!(image.served_features().all(|(name, _)| name != "share.version"), "clients do not see it");
+    assert_eq!(image.unsupported_feature(&view("")), None);
+    assert!(
+        image.served_features(&view("")).all(|(name, _)| name != "share.version"),
+        "clients do not see it"
+    );
     let broker = image.broker(1).expect("it registered");
     assert!(broker.fenced, "the session ended with a clean stop");
     assert_eq!(broker.endpoints, [("PLAINTEXT".to_string(), "127.0.0.1".to_string(), 29792, 0)]);

@@ -2,14 +2,16 @@
 
 use std::borrow::Cow;
 
-use mainstem_wire::Uuid;
 use mainstem_wire::messages::feature_level_record::FeatureLevelRecord;
 use mainstem_wire::messages::partition_change_record::PartitionChangeRecord;
 use mainstem_wire::messages::register_broker_record::{BrokerEndpoint, BrokerFeature, RegisterBrokerRecord};
 use mainstem_wire::metadata_frame::MetadataRecord;
+use mainstem_wire::{ErrorCode, Uuid};
 
-use super::features::{FEATURES, Feature, METADATA_VERSION};
-use super::image::PartitionImage;
+use super::features::{
+    FEATURES, Feature, MAINSTEM_VERSION, METADATA_VERSION, are_sound, ranges_of_unnamed, works_at,
+};
+use super::image::{BrokerImage, FeatureRanges, PartitionImage};
 use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 use mainstem_config::Endpoint;
@@ -31,59 +33,46 @@ pub struct NodeStart {
     pub cordoned_dirs: Vec<Uuid>,
     /// Those of them that did not stop cleanly.
     pub unclean_dirs: Vec<Uuid>,
-}
-
-/// The field of a registration with the log directories that take no new partitions.
-pub(super) fn cordoned(dirs: &[Uuid]) -> Option<Vec<Uuid>> {
-    (!dirs.is_empty()).then(|| dirs.to_vec())
+    /// The levels of features at which it can work; empty for a node of Mainstem 0.1, which does not say.
+    pub features: FeatureRanges,
 }
 
 impl MetadataStateMachine {
     /// Registers the node, and raises the leader epoch of each partition whose directory stopped uncleanly. Its log may have lost its end,
     /// and by the epoch a reader that is ahead notices that (KIP-320). The reply is the broker epoch.
     ///
-    /// The features of a new cluster are finalised first, and the `metadata.version` of an older release is raised.
+    /// The features of a new cluster are finalised first. On a single node the `metadata.version` of an older release is raised.
     /// Partitions that Kafka left without a leader when it stopped are led again. In a cluster that concerns those with one
     /// replica: the others elect their leader themselves.
-    pub fn register_node(&mut self, view: &NodeView, start: &NodeStart) -> Decision<i64> {
-        let mut records = match self.ahead().feature(METADATA_VERSION.name) {
-            None => FEATURES.iter().map(finalised).collect(),
-            Some(level) if level < METADATA_VERSION.max => vec![finalised(&METADATA_VERSION)],
+    ///
+    /// # Errors
+    /// The reply is UNSUPPORTED_VERSION if the node cannot work at the level of [`MAINSTEM_VERSION`] that is finalised, or is then;
+    /// INVALID_REGISTRATION if its features make no sense.
+    pub fn register_node(&mut self, view: &NodeView, start: &NodeStart) -> Decision<Result<i64, ErrorCode>> {
+        let metadata_version = self.ahead().feature(METADATA_VERSION.name);
+        let level = match metadata_version {
+            None if view.has_several_nodes() => view.first_mainstem_version,
+            _ => self.ahead().mainstem_version(),
+        };
+        if !are_sound(&start.features) {
+            return self.decide(vec![], Err(ErrorCode::INVALID_REGISTRATION));
+        }
+        if !works_at(&start.features, level) {
+            return self.decide(vec![], Err(ErrorCode::UNSUPPORTED_VERSION));
+        }
+        let mut records = match metadata_version {
+            None => first_features(view),
+            // Of several nodes each has to know it, which an operator is to say.
+            Some(known) if known < METADATA_VERSION.max && !view.has_several_nodes() => {
+                vec![finalised(&METADATA_VERSION)]
+            }
             Some(_) => Vec::new(),
         };
         let position = i64::try_from(records.len()).expect("a few features");
         let epoch = self.ahead().next_offset() + position;
-        records.push(self.registration(start, epoch));
+        records.push(registration_record(&start.broker(epoch)));
         records.extend(self.led_from_now(view, start.node_id, &start.unclean_dirs));
-        self.decide(records, epoch)
-    }
-
-    fn registration(&self, start: &NodeStart, epoch: i64) -> MetadataRecord<'static> {
-        let end_points = start.endpoints.iter().map(|endpoint| BrokerEndpoint {
-            name: Cow::Owned(endpoint.listener.clone()),
-            host: Cow::Owned(endpoint.host.clone()),
-            port: endpoint.port,
-            security_protocol: endpoint.protocol.code(),
-            ..BrokerEndpoint::default()
-        });
-        let features = FEATURES.iter().map(|feature| BrokerFeature {
-            name: Cow::Borrowed(feature.name),
-            min_supported_version: feature.min,
-            max_supported_version: feature.max,
-            ..BrokerFeature::default()
-        });
-        MetadataRecord::RegisterBrokerRecord(Box::new(RegisterBrokerRecord {
-            broker_id: start.node_id,
-            incarnation_id: start.incarnation_id,
-            broker_epoch: epoch,
-            end_points: end_points.collect(),
-            features: features.collect(),
-            rack: start.rack.clone().map(Cow::Owned),
-            fenced: false,
-            log_dirs: start.log_dirs.clone(),
-            cordoned_log_dirs: cordoned(&start.cordoned_dirs),
-            ..RegisterBrokerRecord::default()
-        }))
+        self.decide(records, Ok(epoch))
     }
 
     /// Returns the records for partitions that do not elect their leader: the node leads again those that it leads in these directories,
@@ -124,6 +113,64 @@ impl MetadataStateMachine {
         let records = led.map(|(topic, number)| led_again(*topic, *number, node)).collect();
         self.decide(records, ())
     }
+}
+
+impl NodeStart {
+    /// The node as it is registered by this start.
+    fn broker(&self, epoch: i64) -> BrokerImage {
+        let endpoint = |endpoint: &Endpoint| {
+            (endpoint.listener.clone(), endpoint.host.clone(), endpoint.port, endpoint.protocol.code())
+        };
+        BrokerImage {
+            id: self.node_id,
+            epoch,
+            incarnation_id: self.incarnation_id,
+            endpoints: self.endpoints.iter().map(endpoint).collect(),
+            rack: self.rack.clone(),
+            log_dirs: self.log_dirs.clone(),
+            cordoned_log_dirs: self.cordoned_dirs.clone(),
+            fenced: false,
+            features: if self.features.is_empty() { ranges_of_unnamed() } else { self.features.clone() },
+        }
+    }
+}
+
+/// The record of a node's registration.
+pub(super) fn registration_record(broker: &BrokerImage) -> MetadataRecord<'static> {
+    let end_points = broker.endpoints.iter().map(|(name, host, port, protocol)| BrokerEndpoint {
+        name: Cow::Owned(name.clone()),
+        host: Cow::Owned(host.clone()),
+        port: *port,
+        security_protocol: *protocol,
+        ..BrokerEndpoint::default()
+    });
+    let features = broker.features.iter().map(|(name, (min, max))| BrokerFeature {
+        name: Cow::Owned(name.clone()),
+        min_supported_version: *min,
+        max_supported_version: *max,
+        ..BrokerFeature::default()
+    });
+    let cordoned = &broker.cordoned_log_dirs;
+    MetadataRecord::RegisterBrokerRecord(Box::new(RegisterBrokerRecord {
+        broker_id: broker.id,
+        incarnation_id: broker.incarnation_id,
+        broker_epoch: broker.epoch,
+        end_points: end_points.collect(),
+        features: features.collect(),
+        rack: broker.rack.clone().map(Cow::Owned),
+        fenced: broker.fenced,
+        log_dirs: broker.log_dirs.clone(),
+        cordoned_log_dirs: (!cordoned.is_empty()).then(|| cordoned.clone()),
+        ..RegisterBrokerRecord::default()
+    }))
+}
+
+/// The levels at which a new cluster begins.
+fn first_features(view: &NodeView) -> Vec<MetadataRecord<'static>> {
+    let mainstem = Feature { max: view.first_mainstem_version, ..MAINSTEM_VERSION };
+    // Level 1 has no record: a release that knows no other one would not start with it.
+    let is_named = view.has_several_nodes() && mainstem.max > mainstem.min;
+    FEATURES.iter().chain(is_named.then_some(&mainstem)).map(finalised).collect()
 }
 
 /// A change that names the leader again raises its epoch and leaves everything else.

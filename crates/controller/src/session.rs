@@ -57,23 +57,34 @@ pub(super) fn node_start(incarnation: u128, log_dirs: &[Uuid], unclean: &[Uuid])
         log_dirs: log_dirs.to_vec(),
         cordoned_dirs: Vec::new(),
         unclean_dirs: unclean.to_vec(),
+        features: FeatureRanges::new(),
     }
 }
 
 impl Session {
     /// A node that has registered, under the values of a properties file.
     pub(super) fn new(file: &str) -> Session {
-        let (machine, view) = (MetadataStateMachine::default(), view(file));
-        let mut session = Session { machine, view, log: Vec::new(), random: 1000, permits: usize::MAX };
+        let mut session = Session::under(view(file));
         session.start(&node_start(1, &[DIR], &[]));
         session
     }
 
+    /// An empty log under a view.
+    pub(super) fn under(view: NodeView) -> Session {
+        let machine = MetadataStateMachine::default();
+        Session { machine, view, log: Vec::new(), random: 1000, permits: usize::MAX }
+    }
+
     pub(super) fn start(&mut self, start: &NodeStart) -> i64 {
-        let decision = self.machine.register_node(&self.view, start);
-        let epoch = self.append(decision);
+        let epoch = self.begin_start(start);
         self.commit_all();
         epoch
+    }
+
+    /// Registers a node, which is taken. Nothing is committed.
+    pub(super) fn begin_start(&mut self, start: &NodeStart) -> i64 {
+        let decision = self.machine.register_node(&self.view, start);
+        self.append(decision).expect("the node is taken")
     }
 
     /// The node's configuration under what is committed.

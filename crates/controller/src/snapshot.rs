@@ -6,12 +6,11 @@ use mainstem_wire::messages::config_record::ConfigRecord;
 use mainstem_wire::messages::feature_level_record::FeatureLevelRecord;
 use mainstem_wire::messages::partition_record::PartitionRecord;
 use mainstem_wire::messages::producer_ids_record::ProducerIdsRecord;
-use mainstem_wire::messages::register_broker_record::{BrokerEndpoint, RegisterBrokerRecord};
 use mainstem_wire::messages::topic_record::TopicRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
-use super::image::{BrokerImage, ConfigResource, MetadataImage, PartitionImage, TopicImage};
-use super::registration::cordoned;
+use super::image::{ConfigResource, MetadataImage, PartitionImage, TopicImage};
+use super::registration::registration_record;
 use super::state_machine::version_of;
 use super::{acls, client_quotas, scram_credentials};
 
@@ -35,7 +34,7 @@ impl MetadataImage {
             tokens,
         } = self;
         let features = features.iter().map(feature_record);
-        let brokers = brokers.values().map(broker_record);
+        let brokers = brokers.values().map(registration_record);
         let topics = self.topics().flat_map(topic_records);
         let configs = configs
             .iter()
@@ -66,27 +65,6 @@ fn feature_record((name, level): (&String, &i16)) -> MetadataRecord<'static> {
         name: Cow::Owned(name.clone()),
         feature_level: *level,
         ..FeatureLevelRecord::default()
-    }))
-}
-
-fn broker_record(broker: &BrokerImage) -> MetadataRecord<'static> {
-    let end_points = broker.endpoints.iter().map(|(name, host, port, protocol)| BrokerEndpoint {
-        name: Cow::Owned(name.clone()),
-        host: Cow::Owned(host.clone()),
-        port: *port,
-        security_protocol: *protocol,
-        ..BrokerEndpoint::default()
-    });
-    MetadataRecord::RegisterBrokerRecord(Box::new(RegisterBrokerRecord {
-        broker_id: broker.id,
-        incarnation_id: broker.incarnation_id,
-        broker_epoch: broker.epoch,
-        end_points: end_points.collect(),
-        rack: broker.rack.clone().map(Cow::Owned),
-        fenced: broker.fenced,
-        log_dirs: broker.log_dirs.clone(),
-        cordoned_log_dirs: cordoned(&broker.cordoned_log_dirs),
-        ..RegisterBrokerRecord::default()
     }))
 }
 

@@ -190,14 +190,14 @@ fn the_metadata_version_of_an_older_release_is_raised() {
     {
         let mut log = Foreign::new();
         log.write(&feature("metadata.version", level)).unwrap();
-        assert_eq!(log.machine.image().unsupported_feature().is_none(), is_taken, "{level}");
+        assert_eq!(log.machine.image().unsupported_feature(&view("")).is_none(), is_taken, "{level}");
     }
     let mut log = Foreign::new();
     log.write_all(&[feature("metadata.version", 21), feature("share.version", 1)]);
     log.take_over();
     let features: Vec<_> = log.machine.image().features().collect();
     assert_eq!(features, [("metadata.version", METADATA_VERSION.max), ("share.version", 1)]);
-    let served: Vec<_> = log.machine.image().served_features().map(|(name, _)| name).collect();
+    let served: Vec<_> = log.machine.image().served_features(&view("")).map(|(name, _)| name).collect();
     assert_eq!(served, ["metadata.version"], "other features are kept, and clients do not see them");
 }
 

@@ -482,7 +482,7 @@ fn an_unclean_stop_raises_the_epochs_of_what_it_may_have_cut() {
         session.machine.image().features().collect::<Vec<_>>(),
         [("group.version", 1), ("metadata.version", 30), ("transaction.version", 2)]
     );
-    assert_eq!(session.machine.image().unsupported_feature(), None);
+    assert_eq!(session.machine.image().unsupported_feature(&session.view), None);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::descriptors::DescriptorCache;
 use crate::error::LogError;
 use crate::flusher::{FlushWork, Flusher, FlusherStop, OnFailure};
 use crate::marker::CleanShutdown;
-use crate::meta_properties::{FIRST_FORMAT_VERSION, MetaProperties};
+use crate::meta_properties::{FIRST_FORMAT_VERSION, LEVEL_2_FORMAT_VERSION, MetaProperties};
 use crate::partition_dir::{DirName, SetAside, TopicPartition, set_aside_name};
 use crate::partition_metadata::write_topic_id;
 use crate::producer_budget::ProducerBudget;
@@ -243,6 +243,9 @@ impl LogDir {
             return Ok(());
         }
         meta.format_version = Some(version);
+        if version >= LEVEL_2_FORMAT_VERSION {
+            meta.release = Some(env!("CARGO_PKG_VERSION").to_owned());
+        }
         meta.write(&*self.storage, &self.path)?;
         self.storage.sync_dir(&self.path)
     }

@@ -11,7 +11,7 @@ use std::path::Path;
 pub(crate) const META_PROPERTIES: &str = "meta.properties";
 
 /// The newest format on disk that this release reads and writes (docs/format.md).
-pub(crate) const FORMAT_VERSION: u32 = 2;
+pub(crate) const FORMAT_VERSION: u32 = 3;
 
 /// The format of a directory without groups, which is what each begins with.
 pub(crate) const FIRST_FORMAT_VERSION: u32 = 1;
@@ -19,6 +19,13 @@ pub(crate) const FIRST_FORMAT_VERSION: u32 = 1;
 /// The format from the first Raft group on: a release that does not know `mainstem.groups` would serve the partitions
 /// without it.
 pub const GROUPS_FORMAT_VERSION: u32 = 2;
+
+/// The format from level 2 of `mainstem.version` on: a release that does not know the frames of that level would cut them off the
+/// journal of groups.
+pub const LEVEL_2_FORMAT_VERSION: u32 = 3;
+
+/// The longest name of a release.
+const RELEASE_LEN_MAX: usize = 32;
 
 /// Kafka's version of the file since KRaft.
 const KAFKA_VERSION: u32 = 1;
@@ -37,13 +44,18 @@ pub struct MetaProperties {
     pub directory_id: Option<[u8; 16]>,
     /// Version of the format on disk; absent in a directory that Kafka made, which has the layout of version 1.
     pub format_version: Option<u32>,
+    /// The release that raised the format. It is named from [`LEVEL_2_FORMAT_VERSION`] on.
+    pub release: Option<String>,
 }
 
 /// The reason for which a `meta.properties` cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetaPropertiesError {
     /// The file is of a newer release.
-    #[error("{key}={found} is newer than {supported}, the newest that this release knows")]
+    #[error(
+        "{key}={found} is newer than {supported}, the newest that this release knows{}",
+        release.as_ref().map_or(String::new(), |release| format!("; Mainstem {release} has written it"))
+    )]
     Newer {
         /// The version's key.
         key: &'static str,
@@ -51,6 +63,8 @@ pub enum MetaPropertiesError {
         found: u32,
         /// The newest supported.
         supported: u32,
+        /// The release that raised it, if the file names one.
+        release: Option<String>,
     },
     /// The file is from the time before KRaft.
     #[error("version=0 was written by a Kafka that used ZooKeeper; only version=1 is supported")]
@@ -88,9 +102,11 @@ impl MetaProperties {
         let text = std::str::from_utf8(bytes).map_err(|_| MetaPropertiesError::NotText)?;
         let properties = parse_properties(text);
         let number = |key| properties.get(key).map(|value| value.parse().map_err(|_| malformed(key)));
-        check_version("version", number("version").transpose()?.unwrap_or(0), KAFKA_VERSION)?;
+        let release = properties.get("mainstem.release").filter(|name| is_release(name)).cloned();
+        check_version("version", number("version").transpose()?.unwrap_or(0), KAFKA_VERSION, None)?;
         let format_version = number("mainstem.format").transpose()?;
-        check_version("mainstem.format", format_version.unwrap_or(FIRST_FORMAT_VERSION), FORMAT_VERSION)?;
+        let format = format_version.unwrap_or(FIRST_FORMAT_VERSION);
+        check_version("mainstem.format", format, FORMAT_VERSION, release.as_ref())?;
         let directory_id = match properties.get("directory.id") {
             Some(id) => Some(uuid::from_base64url(id).ok_or(malformed("directory.id"))?),
             None => None,
@@ -100,6 +116,7 @@ impl MetaProperties {
             node_id: properties.get("node.id").and_then(|id| id.parse().ok()).ok_or(malformed("node.id"))?,
             directory_id,
             format_version,
+            release,
         })
     }
 
@@ -120,6 +137,9 @@ impl MetaProperties {
         if let Some(version) = self.format_version {
             line("mainstem.format", &version.to_string());
         }
+        if let Some(release) = &self.release {
+            line("mainstem.release", release);
+        }
         text
     }
 }
@@ -128,12 +148,25 @@ fn malformed(key: &'static str) -> MetaPropertiesError {
     MetaPropertiesError::Malformed { key }
 }
 
-fn check_version(key: &'static str, found: u32, supported: u32) -> Result<(), MetaPropertiesError> {
+fn check_version(
+    key: &'static str,
+    found: u32,
+    supported: u32,
+    release: Option<&String>,
+) -> Result<(), MetaPropertiesError> {
     match found {
         0 => Err(MetaPropertiesError::BeforeKraft),
-        _ if found > supported => Err(MetaPropertiesError::Newer { key, found, supported }),
+        _ if found > supported => {
+            Err(MetaPropertiesError::Newer { key, found, supported, release: release.cloned() })
+        }
         _ => Ok(()),
     }
+}
+
+/// Returns true for what may be the version of a release, which is shown to a person.
+fn is_release(name: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'+');
+    !name.is_empty() && name.len() <= RELEASE_LEN_MAX && name.bytes().all(is_part)
 }
 
 /// Java's properties format (java.util.Properties.load), the later of two equal keys wins.
@@ -242,6 +275,7 @@ mod tests {
             node_id: 3,
             directory_id: Some(101_u128.to_be_bytes()),
             format_version: None,
+            release: None,
         }
     }
 
@@ -277,10 +311,11 @@ mod tests {
             &WHOLE.replace("version=1", "version=2"),
             "version=2 is newer than 1, the newest that this release knows",
         );
-        check(
-            &format!("{WHOLE}mainstem.format=3"),
-            "mainstem.format=3 is newer than 2, the newest that this release knows",
-        );
+        let newer = "mainstem.format=4 is newer than 3, the newest that this release knows";
+        let named = format!("{newer}; Mainstem 0.3.0-rc.1 has written it");
+        check(&format!("{WHOLE}mainstem.format=4"), newer);
+        check(&format!("{WHOLE}mainstem.format=4\nmainstem.release=0.3.0-rc.1"), &named);
+        check(&format!("{WHOLE}mainstem.format=4\nmainstem.release=0.3 \u{1b}[2J"), newer);
         check(&WHOLE.replace("version=1", "version=one"), "version is missing or has no legal value");
         check(&WHOLE.replace("cluster.id", "cluster"), "cluster.id is missing or has no legal value");
         check(&WHOLE.replace("node.id=3", "node.id=x"), "node.id is missing or has no legal value");
@@ -293,7 +328,8 @@ mod tests {
             cluster_id in any::<String>(), node_id: i32, directory_id: Option<[u8; 16]>, ours: bool,
         ) {
             let format_version = ours.then_some(FORMAT_VERSION);
-            let properties = MetaProperties { cluster_id, node_id, directory_id, format_version };
+            let release = ours.then(|| "0.2.0".to_owned());
+            let properties = MetaProperties { cluster_id, node_id, directory_id, format_version, release };
             prop_assert_eq!(MetaProperties::parse(properties.format().as_bytes()), Ok(properties));
         }
     }

@@ -18,9 +18,9 @@ use mainstem_runtime::current_config::CurrentConfig;
 use mainstem_runtime::stopping::Stopping;
 use mainstem_runtime::supervised::Panics;
 use mainstem_store::attached::Attached;
+use mainstem_store::journals::Journals;
 use mainstem_store::log_dirs::LogDirs;
 use mainstem_store::opening::OpeningProgress;
-use mainstem_store::replicas::Journals;
 use mainstem_store::store::{Store, StoreParts, StorePeers};
 use mainstem_wire::Uuid;
 
@@ -63,6 +63,10 @@ pub struct NodePeers {
     pub quorum: Quorum,
     /// The directories of their metadata logs, by node.
     pub directories: BTreeMap<i32, Uuid>,
+    /// The highest level of `mainstem.version` at which this node can work.
+    pub mainstem_version: i16,
+    /// The level at which the cluster has begun: the highest at which all of its first nodes could work.
+    pub first_mainstem_version: i16,
 }
 
 impl Node {
@@ -85,7 +89,7 @@ impl Node {
             peers,
         } = parts;
         let journals = Arc::<Journals>::default();
-        let view = NodeView::new(config.clone(), dirs.partitions_max());
+        let view = view_of(&config, &dirs, peers.as_ref());
         let (metadata_dir, cluster_id) = (dirs.metadata().clone(), dirs.metadata().cluster_id().to_owned());
         let current = Arc::new(CurrentConfig::new(config.clone()));
         let (roles, news) = RoleNews::channel();
@@ -127,7 +131,7 @@ impl Node {
             host: OnceLock::new(),
         });
         let (controller, cluster) = match peers {
-            Some(NodePeers { links, quorum, directories }) => {
+            Some(NodePeers { links, quorum, directories, .. }) => {
                 let of_links = (&links, &*journals);
                 let controller =
                     Controller::in_cluster(view, &metadata_dir, &quorum, of_links, local.clone())?;
@@ -137,6 +141,14 @@ impl Node {
             None => (Controller::new(view, &metadata_dir, accept_unprotected, local.clone())?, None),
         };
         Ok(Node::new(local, controller, cluster))
+    }
+}
+
+fn view_of(config: &BrokerConfig, dirs: &LogDirs, peers: Option<&NodePeers>) -> NodeView {
+    let view = NodeView::new(config.clone(), dirs.partitions_max());
+    match peers {
+        Some(peers) => view.with_mainstem_version(peers.mainstem_version, peers.first_mainstem_version),
+        None => view,
     }
 }
 

@@ -268,7 +268,8 @@ impl Cluster {
     /// Sends a heartbeat to the metadata leader, without waiting for the answer. A leader that is paused or cut off does not answer
     /// while its link stays connected, and the next leader would take this node for silent meanwhile.
     fn send_heartbeat(self: &Arc<Self>, leader: i32, broker_epoch: i64) {
-        let ask = Ask::Alive { node: self.own, broker_epoch };
+        let features = self.controller.view().feature_ranges();
+        let ask = Ask::Alive { node: self.own, broker_epoch, features };
         let own = self.clone();
         let then = move |answered| {
             if answered == Answered::Refused(ErrorCode::STALE_BROKER_EPOCH.code()) {
@@ -289,8 +290,9 @@ impl Cluster {
         let Some((_, mut start)) = registered else { return };
         tracing::warn!("the metadata leader does not know this node's registration; it registers again");
         start.unclean_dirs.clear();
-        if let Ok(epoch) = self.register(&start) {
-            self.local.store.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
+        match self.register(&start) {
+            Ok(epoch) => self.local.store.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch)),
+            Err(error) => tracing::error!("this node is not registered: {error}"),
         }
     }
 

@@ -37,11 +37,12 @@ use mainstem_runtime::random;
 use mainstem_runtime::supervised::AbortOnPanic;
 use mainstem_runtime::sync;
 use mainstem_store::error::StoreError;
+use mainstem_store::journals::Journals;
 use mainstem_store::log_dirs::LogDirs;
 use mainstem_store::opening::{Unopened, open_all};
 use mainstem_store::partition::{Durable, Partition};
 use mainstem_store::placing::{InterruptedMoves, PartitionKey, place_all};
-use mainstem_store::replicas::{Journals, OpenReplica};
+use mainstem_store::replicas::OpenReplica;
 use mainstem_store::scratch::with_scratch;
 use mainstem_store::settings::TopicSettings;
 use mainstem_store::topics::Topic;
@@ -142,7 +143,7 @@ impl Controller {
             opened.map_err(|source| StoreError::Open { partition: identity.topic_partition(), source })?;
         let mut machine = MetadataStateMachine::default();
         let loaded = snapshot::load(&log, &mut machine, &clock)?;
-        takeover::check(machine.image(), view.start(), accept_unprotected)?;
+        takeover::check(machine.image(), &view, view.start(), accept_unprotected)?;
         let bootstrap = match machine.image().next_offset() {
             0 => bootstrap::read(dir)?,
             _ => Vec::new(),
@@ -206,6 +207,7 @@ impl Controller {
         let log = opening.open(log, settings)?;
         let mut machine = MetadataStateMachine::default();
         let (snapshots, snapshot_bytes) = NodeSnapshots::open(&log, &mut machine)?;
+        takeover::check_features(machine.image(), &view)?;
         opening.register(&log);
         let since_snapshot = SinceSnapshot::new(machine.image().next_offset(), &clock);
         Ok(Arc::new(Controller {
@@ -308,7 +310,7 @@ impl Controller {
         self.commit(assign).map_err(ControllerError::Assign)?;
         let start = self.node_start();
         let epoch = self.commit(|machine| machine.register_node(&self.view, &start));
-        let epoch = epoch.map_err(ControllerError::Register)?;
+        let epoch = epoch.flatten().map_err(ControllerError::Register)?;
         self.local.store.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
         let shorter = self.serve_all(&placed.refused)?;
         self.raise_leader_epochs(&shorter)?;
@@ -340,7 +342,8 @@ impl Controller {
         let local = &self.local;
         local.store.dirs.all().for_each(|dir| dir.set_broker_epoch(epoch));
         self.while_nothing_is_applied(|| {
-            takeover::check(&self.image(), &self.config(), false)?;
+            takeover::check(&self.image(), &self.view, &self.config(), false)?;
+            local.store.raise_to_level(self.image().mainstem_version());
             if let Some(authorization) = &local.authorization {
                 authorization.load(&self.image());
             }
@@ -377,6 +380,7 @@ impl Controller {
             log_dirs: online_directories(&self.local),
             cordoned_dirs: cordoned_directories(&self.local),
             unclean_dirs: unclean.map(|dir| Uuid(dir.directory_id())).collect(),
+            features: self.view.feature_ranges(),
         }
     }
 

@@ -40,7 +40,7 @@ pub(crate) fn is_coordinators(topic: &str) -> bool {
     TOPICS.contains(&topic)
 }
 
-/// Tells the coordinators of a topic how many partitions it has, before this node leads any of them.
+/// Tells the coordinators of a topic how many partitions it has, before they take over any of them.
 pub(crate) fn set_partition_count(local: &Local, topic: &str, partitions: usize) {
     match topic {
         OFFSETS_TOPIC => {

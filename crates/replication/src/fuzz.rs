@@ -6,10 +6,16 @@ use crate::link::{self, Frame};
 
 /// `mainstem.groups`: any bytes give a state or a fault, and a state is what its own frames come to.
 pub fn journal(data: &[u8]) {
-    let mut bytes = b"msgroup1".to_vec();
+    for magic in [b"msgroup1", b"msgroup2"] {
+        journal_of_format(magic, data);
+    }
+}
+
+fn journal_of_format(magic: &[u8], data: &[u8]) {
+    let mut bytes = magic.to_vec();
     bytes.extend_from_slice(data);
     let Some(groups) = replay_for_fuzz(&bytes) else { return };
-    let mut again = b"msgroup1".to_vec();
+    let mut again = magic.to_vec();
     for (group, state) in &groups {
         state.frames().iter().for_each(|frame: &journal::Frame| frame.encode(*group, 0, &mut again));
     }

@@ -40,8 +40,8 @@ use std::sync::Arc;
 
 /// Name of the journal in a log directory.
 pub const JOURNAL: &str = "mainstem.groups";
-/// The file begins with this: name and version.
-const MAGIC: [u8; 8] = *b"msgroup1";
+/// Bytes of a file's beginning, which say what it is and of which format.
+const MAGIC_BYTES: usize = 8;
 /// A journal has at most so many bytes: a hundred thousand groups with a KiB each, four times.
 const LEN_MAX: u64 = 400 << 20;
 /// A smaller file is not rewritten.
@@ -50,6 +50,34 @@ const REWRITE_BYTES_MIN: u64 = 64 << 10;
 const RESERVE_BYTES: u64 = 256 << 10;
 /// The file may have so many times the bytes of its content.
 const REWRITE_FACTOR: u64 = 4;
+
+/// The format of a journal: which kinds of frames it may have. A release that does not know a kind takes the first frame of it for one
+/// that is not whole, and cuts it off with all that follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum JournalFormat {
+    /// Kinds 1 to 10. Mainstem 0.1 reads it.
+    V1,
+    /// Kinds that come with level 2 of `mainstem.version`.
+    V2,
+}
+
+impl JournalFormat {
+    /// Every format, the oldest first.
+    const ALL: [JournalFormat; 2] = [JournalFormat::V1, JournalFormat::V2];
+
+    /// The file begins with this.
+    fn magic(self) -> [u8; MAGIC_BYTES] {
+        match self {
+            JournalFormat::V1 => *b"msgroup1",
+            JournalFormat::V2 => *b"msgroup2",
+        }
+    }
+
+    /// The format of a file that begins so, if it is a journal.
+    fn of(bytes: &[u8]) -> Option<JournalFormat> {
+        JournalFormat::ALL.into_iter().find(|format| bytes.starts_with(&format.magic()))
+    }
+}
 
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +140,10 @@ pub struct Journal {
     path: PathBuf,
     file: Arc<dyn StorageFile>,
     groups: BTreeMap<GroupId, GroupState>,
+    /// The format of the file.
+    format: JournalFormat,
+    /// The format that it is to have, which is not older.
+    wanted: JournalFormat,
     /// Bytes of the file.
     len: u64,
     /// Bytes at the file's start that are durable.
@@ -136,8 +168,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a log directory; an empty one is created, durably. Returns how many torn bytes at its end
-    /// were cut off. Blocks on the disk.
+    /// Opens the journal of a log directory; an empty one of the oldest format is created, durably. Returns how many torn
+    /// bytes at its end were cut off. Blocks on the disk.
     pub fn open(storage: Arc<dyn Storage>, dir: &Path) -> Result<(Journal, u64), JournalError> {
         let path = dir.join(JOURNAL);
         let io_error = |action: &'static str| {
@@ -145,7 +177,8 @@ impl Journal {
             move |source| JournalError::Io { action, path, source }
         };
         if !storage.exists(&path).map_err(io_error("look for"))? {
-            replace_file(&*storage, &path, &MAGIC).map_err(io_error("create"))?;
+            let empty = JournalFormat::V1.magic();
+            replace_file(&*storage, &path, &empty).map_err(io_error("create"))?;
         }
         let file = storage.open(&path, OpenMode::ReadWrite).map_err(io_error("open"))?;
         let len = file.len().map_err(io_error("measure"))?;
@@ -156,7 +189,7 @@ impl Journal {
         }
         let mut bytes = vec![0; len as usize];
         read_exact_at(&*file, &mut bytes, 0).map_err(io_error("read"))?;
-        let (groups, whole) = replay(&bytes).map_err(|fault| match fault {
+        let Replayed { format, groups, whole } = replay(&bytes).map_err(|fault| match fault {
             Fault::OtherFormat => JournalError::OtherFormat { path: path.clone() },
             Fault::Damaged { position } => JournalError::Damaged { path: path.clone(), position },
         })?;
@@ -170,6 +203,8 @@ impl Journal {
         let mut journal = Journal {
             file,
             groups,
+            format,
+            wanted: format,
             len: whole,
             synced_len: whole,
             appended: 0,
@@ -360,10 +395,26 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns true if the file has grown to [`REWRITE_FACTOR`] times its content.
+    /// The format of the file.
+    pub fn format(&self) -> JournalFormat {
+        self.format
+    }
+
+    /// Has the file get this format, if it is newer, when it is rewritten next. That is due then, also if it has failed before.
+    pub fn want_format(&mut self, format: JournalFormat) {
+        self.wanted = self.wanted.max(format);
+        if self.format < self.wanted {
+            self.count_at = 0;
+        }
+    }
+
+    /// Returns true if the file has grown to [`REWRITE_FACTOR`] times its content, or is to get another format.
     pub fn rewrite_due(&mut self) -> bool {
         if self.len < self.count_at || self.failed.is_some() || self.is_rewriting {
             return false;
+        }
+        if self.format < self.wanted {
+            return true;
         }
         self.content = content_of(&self.groups);
         self.count_at = count_at(self.content);
@@ -406,6 +457,7 @@ impl Journal {
     pub fn check(&self) {
         assert!(self.durable <= self.appended, "{} > {}", self.durable, self.appended);
         assert!(self.synced_len <= self.len, "{} > {}", self.synced_len, self.len);
+        assert!(self.format <= self.wanted, "{:?} > {:?}", self.format, self.wanted);
         for state in self.groups.values() {
             assert!(state.entries.is_sorted_by(|a, b| a.index < b.index), "{:?}", state.entries);
             assert!(state.marks.is_sorted_by(|a, b| a.index < b.index), "{:?}", state.marks);
@@ -422,7 +474,7 @@ fn copy_of(error: &io::Error) -> io::Error {
 }
 
 fn content_of(groups: &BTreeMap<GroupId, GroupState>) -> u64 {
-    groups.values().map(GroupState::encoded_len).sum::<u64>() + MAGIC.len() as u64
+    groups.values().map(GroupState::encoded_len).sum::<u64>() + MAGIC_BYTES as u64
 }
 
 fn count_at(content: u64) -> u64 {
@@ -436,12 +488,19 @@ pub(crate) enum Fault {
     Damaged { position: u64 },
 }
 
-/// The groups that the bytes of a journal come to, and where its last whole frame ends.
-pub(crate) fn replay(bytes: &[u8]) -> Result<(BTreeMap<GroupId, GroupState>, u64), Fault> {
-    if !bytes.starts_with(&MAGIC) {
-        return Err(Fault::OtherFormat);
-    }
-    let (mut groups, mut position) = (BTreeMap::<GroupId, GroupState>::new(), MAGIC.len());
+/// The content of a journal's file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Replayed {
+    pub(crate) format: JournalFormat,
+    pub(crate) groups: BTreeMap<GroupId, GroupState>,
+    /// The end of the last whole frame.
+    pub(crate) whole: u64,
+}
+
+/// Returns the content that the bytes of a journal come to.
+pub(crate) fn replay(bytes: &[u8]) -> Result<Replayed, Fault> {
+    let format = JournalFormat::of(bytes).ok_or(Fault::OtherFormat)?;
+    let (mut groups, mut position) = (BTreeMap::<GroupId, GroupState>::new(), MAGIC_BYTES);
     while let Some(decoded) = frame::decode(&bytes[position..]) {
         match decoded.frame {
             Frame::Removed => {
@@ -453,7 +512,7 @@ pub(crate) fn replay(bytes: &[u8]) -> Result<(BTreeMap<GroupId, GroupState>, u64
     }
     match known_durable(&bytes[position..]) > position as u64 {
         true => Err(Fault::Damaged { position: position as u64 }),
-        false => Ok((groups, position as u64)),
+        false => Ok(Replayed { format, groups, whole: position as u64 }),
     }
 }
 
@@ -474,7 +533,7 @@ fn known_durable(bytes: &[u8]) -> u64 {
 
 /// The groups of a journal, for the fuzz body.
 pub(crate) fn replay_for_fuzz(bytes: &[u8]) -> Option<BTreeMap<GroupId, GroupState>> {
-    replay(bytes).ok().map(|(groups, _)| groups)
+    replay(bytes).ok().map(|replayed| replayed.groups)
 }
 
 #[cfg(test)]

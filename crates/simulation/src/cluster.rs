@@ -15,6 +15,7 @@ mod reading;
 #[cfg(test)]
 mod tests;
 mod topics;
+mod upgrade;
 
 use crate::clients::{At, Producer};
 use crate::deletions::has_deletions;
@@ -32,6 +33,7 @@ use members::Member;
 use nodes::Nodes;
 use producers::Producers;
 use std::collections::BTreeSet;
+use upgrade::Upgrade;
 
 /// The topic of data, and its partitions.
 pub(crate) const TOPIC: &str = "t";
@@ -100,6 +102,8 @@ pub(crate) struct Cluster {
     producers: Producers,
     keyed: Keyed,
     metadata: Metadata,
+    /// The operator of an upgrade, if there is one.
+    upgrade: Option<Upgrade>,
     /// Leaderships that return to a node: time in ms, partition, node.
     returns: Vec<(u64, usize, usize)>,
     /// Clients that were served since the faults ended: name of the action, and number of the group or transactional id.
@@ -112,6 +116,7 @@ pub fn simulate_cluster(seed: u64, options: ClusterOptions) -> Verdict {
     if has_deletions(seed) && options.defect.is_none() {
         cluster.world.begin_deletions(seed, options.time_ms);
     }
+    cluster.upgrade = Upgrade::new(seed, &options);
     let mut next_fault_ms = FIRST_FAULT_MS;
     while cluster.world.now_ms < options.time_ms {
         if !options.faults.is_empty() && cluster.world.now_ms >= next_fault_ms {
@@ -158,6 +163,7 @@ impl Cluster {
             let skew_ms = world.random.below(SKEW_MS) as i64;
             world.nodes[node].set_skew(skew_ms);
         }
+        upgrade::set_first_releases(&mut world, seed, &options);
         world.start_nodes();
         let topic_id = topics::create(&mut world, faults.has_clocks());
         Cluster {
@@ -169,6 +175,7 @@ impl Cluster {
             producers: Producers::new(),
             keyed: Keyed::new(),
             metadata: Metadata::new(seed ^ SEED_OF_METADATA, nodes, TOPIC),
+            upgrade: None,
             returns: Vec::new(),
             served: BTreeSet::new(),
         }
@@ -202,6 +209,7 @@ impl Cluster {
         self.world.turn();
         self.metadata.turn(&self.world);
         self.return_leadership();
+        self.turn_upgrade();
         self.turn_nodes();
         self.turn_members();
         self.turn_producers();
@@ -216,6 +224,7 @@ impl Cluster {
 
     /// Ends all faults.
     pub(crate) fn heal(&mut self) {
+        self.upgrade.iter_mut().for_each(Upgrade::stop);
         self.world.heal();
         self.world.restart_with_offline_partitions();
     }
@@ -242,7 +251,7 @@ impl Cluster {
             }
             if resumed_after_ms.is_some() && self.is_all_read() {
                 self.members.iter_mut().for_each(Member::stop);
-                if self.world.agrees() && self.metadata.agree(&self.world) {
+                if self.world.agrees() && self.metadata.agree(&self.world) && self.has_ended_upgrade() {
                     self.metadata.judge(&self.world);
                     self.world.finish_deletions();
                     // Leaders may have proposed something meanwhile.

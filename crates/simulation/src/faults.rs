@@ -3,7 +3,7 @@
 //! A run draws from a mixture: a kind, the first node, and the longest duration. Sometimes it repairs everything instead, and moves
 //! leadership.
 
-use crate::node::Node;
+use crate::node::{Node, Release};
 use crate::world::{QUIET_DELAY_MS, QUIET_SYNC_MS, Stop, World};
 use mainstem_log::sim::Random;
 use std::fmt;
@@ -24,6 +24,8 @@ pub enum FaultKind {
     Kill,
     /// A node stops in order, and is started again later.
     CleanStop,
+    /// A node stops in order, and is started again with the other release, in a cluster that is being upgraded.
+    Upgrade,
     /// A node's machine loses its power: writes that were not synced are lost or torn.
     PowerCutOne,
     /// The machines of a node and of the next one lose their power at the same time.
@@ -65,9 +67,10 @@ use FaultKind::*;
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [FaultKind; 19] = [
+    pub const ALL: [FaultKind; 20] = [
         Kill,
         CleanStop,
+        Upgrade,
         PowerCutOne,
         PowerCutTwo,
         PowerCutAll,
@@ -92,6 +95,7 @@ impl FaultKind {
         match self {
             Kill => "kill",
             CleanStop => "clean-stop",
+            Upgrade => "upgrade",
             PowerCutOne => "power-cut-one",
             PowerCutTwo => "power-cut-two",
             PowerCutAll => "power-cut-all",
@@ -121,7 +125,7 @@ impl FaultKind {
     /// Returns true if the fault, beginning at `node` of `count`, stops `other` or its disk.
     fn stops(self, node: usize, other: usize, count: usize) -> bool {
         match self {
-            Kill | CleanStop | PowerCutOne | HangingSync | FailingSync | FullDisk => other == node,
+            Kill | CleanStop | Upgrade | PowerCutOne | HangingSync | FailingSync | FullDisk => other == node,
             PowerCutTwo => (other + count - node) % count < 2,
             PowerCutAll => true,
             _ => false,
@@ -208,11 +212,12 @@ const fn slot(parts: u64, kinds: &'static [(FaultKind, u64)]) -> Slot {
 }
 
 /// Weight of each kind in the choice of the next fault.
-const MIXTURE: [Slot; 18] = [
+const MIXTURE: [Slot; 19] = [
     slot(2, &[(Kill, 100)]),
     slot(2, &[(PowerCutOne, 100)]),
     slot(1, &[(PowerCutAll, 100)]),
     slot(1, &[(CleanStop, 100)]),
+    slot(1, &[(Upgrade, 100)]),
     slot(1, &[(PartitionOutwards, 40), (PartitionOne, 60)]),
     slot(1, &[(DelayAll, 100)]),
     slot(1, &[(SlowDiskAll, 100)]),
@@ -288,12 +293,36 @@ impl World {
         let node = self.random.below(self.nodes.len() as u64) as usize;
         let until_ms = self.now_ms + 50 + self.random.below(4_000);
         let kind = self.kinds.draw(&mut self.random);
-        let may_happen =
-            |kind: &FaultKind| !self.nodes[node].write_caching() || self.may_happen_with_caching(*kind, node);
-        match kind.filter(may_happen) {
+        match kind.filter(|kind| self.may_happen(*kind, node)) {
             Some(kind) => self.begin_fault(kind, node, until_ms),
             None => self.repair_and_move(node),
         }
+    }
+
+    /// Returns true if the run may have this fault at a node.
+    pub(crate) fn may_happen(&self, kind: FaultKind, node: usize) -> bool {
+        !self.nodes[node].write_caching() || self.may_happen_with_caching(kind, node)
+    }
+
+    /// Has the next start of a node run the other release, if its cluster is being upgraded.
+    fn change_release(&mut self, node: usize) {
+        let other = match self.nodes[node].release() {
+            Release::OLD => Release::UPGRADED,
+            Release::UPGRADED => Release::OLD,
+            same => same,
+        };
+        self.nodes[node].set_release(other);
+    }
+
+    /// Has the next start of a node run the new release, since the old one was refused.
+    ///
+    /// # Panics
+    /// If there is no reason to refuse it.
+    pub(crate) fn upgrade_refused(&mut self, node: usize) {
+        assert_eq!(self.nodes[node].release(), Release::OLD, "the new release is refused");
+        assert!(self.is_finalising, "refused at the old level");
+        self.nodes[node].set_release(Release::UPGRADED);
+        self.count_fault("old release refused");
     }
 
     /// Now and then has a thread of a whole node wait for the processor.
@@ -354,6 +383,10 @@ impl World {
         match kind {
             Kill => self.take_down(node, Stop::Kill, until_ms),
             CleanStop => self.take_down(node, Stop::Clean, until_ms),
+            Upgrade => {
+                self.change_release(node);
+                self.take_down(node, Stop::Clean, until_ms);
+            }
             PowerCutOne => self.take_down(node, Stop::PowerCut, until_ms),
             PowerCutTwo => {
                 let both = (node..node + count.min(2)).map(|each| each % count);

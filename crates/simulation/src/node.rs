@@ -15,11 +15,12 @@ pub(crate) use looks::records_of;
 use mainstem_links::Links;
 use mainstem_log::dir::{LogDir, LogDirOptions, NodeIdentity};
 use mainstem_log::flusher::FlushOptions;
+use mainstem_log::meta_properties::MetaProperties;
 use mainstem_log::sim::{Random, SimStorage};
 use mainstem_log::{
     Appended, Origin, PartitionIdentity, TransactionMarker, VerificationGuard, VerificationRequest,
 };
-use mainstem_node::controller::Controller;
+use mainstem_node::controller::{Controller, ControllerError};
 use mainstem_node::node::Node as BrokerNode;
 use mainstem_records::{LeaderEpoch, Scratch};
 use mainstem_replication::journal::{Journal, Start};
@@ -34,7 +35,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-pub(crate) use whole::{HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS};
+pub(crate) use whole::formats_of;
+pub(crate) use whole::{HEARTBEAT_INTERVAL_MS, Release, SESSION_TIMEOUT_MS};
 use whole::{Starting, Whole};
 
 const DIR: &str = "/data";
@@ -105,6 +107,10 @@ pub(crate) struct Node {
     schedule: Option<Schedule>,
     /// The directories of the metadata logs, by node.
     directories: BTreeMap<i32, Uuid>,
+    /// The release that its next start runs.
+    release: Release,
+    /// The last start was refused for what is on the disk: its release does not know the level of the cluster.
+    was_refused: bool,
 }
 
 /// The outcome of a wait, once it has ended. It never ends if the node goes down before.
@@ -169,6 +175,8 @@ impl Node {
             has_lost_files: false,
             schedule,
             directories: BTreeMap::new(),
+            release: Release::NEW,
+            was_refused: false,
             partitions,
         };
         if node.schedule.is_some() {
@@ -192,6 +200,27 @@ impl Node {
         id
     }
 
+    /// Sets the release that its next start runs.
+    pub(crate) fn set_release(&mut self, release: Release) {
+        (self.release, self.was_refused) = (release, false);
+    }
+
+    /// The release that its next start runs.
+    pub(crate) fn release(&self) -> Release {
+        self.release
+    }
+
+    /// Returns true if its start was refused because its release does not know the level of the cluster.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.was_refused || self.running.as_ref().is_some_and(Running::is_refused)
+    }
+
+    /// `mainstem.format` of its directory.
+    pub(crate) fn format_version(&self) -> u32 {
+        let meta = MetaProperties::read(&self.storage, Path::new(DIR)).expect("it can be read");
+        meta.expect("it is there").expect("it is whole").format_version.expect("it is ours")
+    }
+
     /// Starts a node with metadata. `directories`: the directory ids of all nodes.
     pub(crate) fn begin(&mut self, directories: &BTreeMap<i32, Uuid>) {
         self.directories = directories.clone();
@@ -212,6 +241,7 @@ impl Node {
             write_caching: self.caches_now,
             start: self.starts,
             directories: &self.directories,
+            release: self.release,
             schedule,
             seed: self.seed,
         })
@@ -220,7 +250,13 @@ impl Node {
     fn start(&mut self) {
         if self.schedule.is_some() {
             self.starts += 1;
-            self.running = self.starting().map(Starting::run);
+            let started = self.starting().expect("it has its metadata").run();
+            self.was_refused = matches!(&started, Err(ControllerError::Feature { .. }));
+            if self.was_refused {
+                self.storage.kill();
+                return;
+            }
+            self.running = Some(started.expect("a node of what is on its disk"));
             let is_full = self.disk.full_until_ms.is_some();
             self.running.iter_mut().for_each(|running| running.had_full_disk = is_full);
             return;

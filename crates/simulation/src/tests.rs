@@ -319,6 +319,7 @@ impl OneFault {
         let moves = matches!(
             self.kind,
             Kill | CleanStop
+                | Upgrade
                 | PowerCutOne
                 | PartitionOne
                 | PartitionHalf

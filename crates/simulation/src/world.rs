@@ -145,6 +145,8 @@ pub(crate) struct World {
     pub(crate) deletions: Option<Deletions>,
     /// Records whose commit no node knows any more, in a world with one partition.
     pub(crate) forgotten: Forgotten,
+    /// Somebody has asked to raise the level of `mainstem.version`, and it may have been raised.
+    pub(crate) is_finalising: bool,
     /// Schedule of the threads of whole nodes.
     pub(crate) schedule: Option<Schedule>,
 }
@@ -260,6 +262,7 @@ impl World {
             next_value: 1,
             deletions: None,
             forgotten: Forgotten::default(),
+            is_finalising: false,
             schedule,
             random,
         };
@@ -473,6 +476,9 @@ impl World {
     /// Takes down the nodes whose sync has failed, until they are started again, as a broker ends that has lost its only log directory.
     fn end_failed(&mut self) {
         for node in 0..self.nodes.len() {
+            if self.nodes[node].is_refused() {
+                self.upgrade_refused(node);
+            }
             if self.nodes[node].has_failed() {
                 let until_ms = self.now_ms + 500 + self.random.below(3_000);
                 self.take_down(node, Stop::Kill, until_ms);

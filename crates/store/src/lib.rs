@@ -11,6 +11,7 @@ pub mod cleaner;
 pub mod dir_failures;
 pub mod error;
 pub mod errors;
+pub mod journals;
 pub mod log_dirs;
 pub mod machine;
 pub mod moves;

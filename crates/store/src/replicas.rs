@@ -1,18 +1,14 @@
 //! Opening replicas of groups: the journal of a log directory knows which ones it has.
 
-use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 
 use mainstem_log::dir::LogDir;
-use mainstem_log::meta_properties::{GROUPS_FORMAT_VERSION, MetaProperties};
-use mainstem_log::placement::DirectoryId;
 use mainstem_log::{Log, PartitionIdentity};
-use mainstem_replication::journal::{Frame, JOURNAL, Journal, Start};
+use mainstem_replication::journal::Start;
 use mainstem_replication::{Configuration, GroupId, Replica, ReplicaId, ReplicaOptions};
-use parking_lot::Mutex;
 
 use crate::error::StoreError;
+use crate::journals::Journals;
 use crate::partition::{Partition, ReplicaEvents};
 use crate::settings::TopicSettings;
 use mainstem_links::Links;
@@ -20,93 +16,6 @@ use mainstem_runtime::random;
 
 /// Replicas have this number until they can be replaced: those that a topic was created with.
 const FIRST_INCARNATION: u32 = 1;
-
-/// The journal of each log directory, from its first group on.
-#[derive(Default)]
-pub struct Journals(Mutex<HashMap<DirectoryId, Arc<Mutex<Journal>>>>);
-
-impl Journals {
-    /// That of a directory. Blocks on the disk.
-    ///
-    /// # Errors
-    /// When it cannot be read, or is damaged, or the directory's format cannot be raised.
-    pub fn of(&self, dir: &LogDir) -> Result<Arc<Mutex<Journal>>, StoreError> {
-        let mut journals = self.0.lock();
-        if let Some(journal) = journals.get(&dir.directory_id()) {
-            return Ok(journal.clone());
-        }
-        let failed = |error| StoreError::Format { dir: dir.path().to_owned(), error };
-        if has_lost_journal(dir).map_err(failed)? {
-            return Err(StoreError::JournalLost { dir: dir.path().to_owned() });
-        }
-        // The journal first: a directory whose format says that it has one has one.
-        let (journal, cut) = Journal::open(dir.storage().clone(), dir.path())?;
-        dir.raise_format(GROUPS_FORMAT_VERSION).map_err(failed)?;
-        if cut > 0 {
-            tracing::warn!(dir = %dir.path().display(), bytes = cut, "a torn tail of the journal of groups was cut off");
-        }
-        let journal = Arc::new(Mutex::new(journal));
-        journals.insert(dir.directory_id(), journal.clone());
-        Ok(journal)
-    }
-}
-
-/// Returns true if a directory had a journal and has none any more. A new one would know of no vote and of nothing that was acknowledged.
-fn has_lost_journal(dir: &LogDir) -> io::Result<bool> {
-    let (storage, path) = (&**dir.storage(), dir.path());
-    if storage.exists(&path.join(JOURNAL))? {
-        return Ok(false);
-    }
-    // What is wrong with the file was reported when the directory was opened.
-    let meta = MetaProperties::read(storage, path)?.and_then(Result::ok);
-    Ok(meta.and_then(|meta| meta.format_version).is_some_and(|version| version >= GROUPS_FORMAT_VERSION))
-}
-
-impl Journals {
-    /// Syncs what replicas have promised since this was asked last, so that a power cut takes no more of it. Blocks on the disks.
-    pub fn sync_promises(&self) {
-        let journals: Vec<_> = self.0.lock().values().cloned().collect();
-        for journal in journals {
-            if let Err(error) = Journal::sync_promises_beside_others(&journal) {
-                tracing::error!("{error}; the groups of its directory stop");
-            }
-        }
-    }
-
-    /// Forgets groups of a topic that is gone, wherever their replicas were. Their frames go when the journal is rewritten.
-    pub fn forget(&self, topic_id: [u8; 16]) {
-        for journal in self.0.lock().values() {
-            let mut journal = journal.lock();
-            let groups: Vec<_> =
-                journal.groups().map(|(group, _)| group).filter(|group| group.topic_id == topic_id).collect();
-            for group in groups {
-                match journal.append(group, &[Frame::Removed]) {
-                    Ok(_) => journal.forget_promise(group),
-                    Err(error) => tracing::warn!("a group of a deleted topic stays in the journal: {error}"),
-                }
-            }
-        }
-    }
-}
-
-impl Journals {
-    /// Rewrites journals that have grown. Blocks on the disk; appends to them do not wait for that.
-    pub fn rewrite_grown(&self) {
-        let journals: Vec<_> = self.0.lock().values().cloned().collect();
-        for journal in journals {
-            if !journal.lock().rewrite_due() {
-                continue;
-            }
-            let Err(error) = Journal::rewrite_beside_others(&journal) else { continue };
-            match journal.lock().has_failed() {
-                true => tracing::error!("{error}"),
-                false => {
-                    tracing::warn!("{error}; it stays as it was, and is rewritten when it has grown further")
-                }
-            }
-        }
-    }
-}
 
 /// Parameters of opening a replica.
 pub struct OpenReplica<'a> {

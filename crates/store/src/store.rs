@@ -13,11 +13,11 @@ use mainstem_wire::Uuid;
 use crate::attached::Attached;
 use crate::cleaner::Cleaning;
 use crate::dir_failures::Fatal;
+use crate::journals::Journals;
 use crate::log_dirs::LogDirs;
 use crate::moves::Moves;
 use crate::opening::OpeningProgress;
 use crate::partition::{Durable, NoLog, Partition, ReplicaEvents};
-use crate::replicas::Journals;
 use crate::topics::Topics;
 use mainstem_links::Links;
 use mainstem_runtime::alarm::Alarm;
@@ -126,6 +126,13 @@ impl Store {
             peers,
             events: OnceLock::new(),
         })
+    }
+
+    /// Has files get the formats of a level of `mainstem.version`, beside other work. Levels only rise.
+    pub fn raise_to_level(&self, level: i16) {
+        if let Some(peers) = &self.peers {
+            peers.journals.raise_to_level(level);
+        }
     }
 
     /// Has events go to this receiver. Called once, before any thread of the store starts.

@@ -18,6 +18,9 @@ const STRAYS_INTERVAL_MS: u64 = 60_000;
 /// Interval at which high watermarks are noted: Kafka's `replica.high.watermark.checkpoint.interval.ms`.
 const HIGH_WATERMARK_INTERVAL_MS: u64 = 5_000;
 
+/// The level of `mainstem.version` from which groups agree on what may be compacted.
+const LEVEL_OF_FLOORS: i16 = 2;
+
 /// Work with its interval.
 pub struct Upkeep {
     maintain: Every,
@@ -83,7 +86,9 @@ impl Upkeep {
         if self.maintain.is_due(now) {
             partitions.iter().for_each(|partition| maintain(&store.clock, partition));
         }
-        if self.propose_floors.is_due(now) {
+        // An older release takes what precedes a floor for deleted where its log lacks it.
+        let has_floors = store.peers.as_ref().is_some_and(|peers| peers.journals.level() >= LEVEL_OF_FLOORS);
+        if self.propose_floors.is_due(now) && has_floors {
             partitions.iter().for_each(|partition| partition.propose_floor());
         }
         if self.expire_producers.is_due(now) {
@@ -96,6 +101,7 @@ impl Upkeep {
             metadata_log.note_high_watermark();
             if let Some(peers) = &store.peers {
                 peers.journals.sync_promises();
+                peers.journals.raise_formats(mono_ms);
             }
         }
         let (recovery, log_start) =

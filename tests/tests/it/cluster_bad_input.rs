@@ -210,14 +210,18 @@ fn nodes_that_do_not_fit_are_refused_by_name() {
     fs::write(&journal, &bytes).unwrap();
     Stray::start(&cluster, 3, &[]).ends_refused(&["mainstem.groups is damaged at byte"]);
     bytes[40] ^= 1;
-    bytes[7] = b'2';
+    bytes[7] = b'9';
     fs::write(&journal, &bytes).unwrap();
     Stray::start(&cluster, 3, &[]).ends_refused(&["mainstem.groups", "start the version that wrote it"]);
     fs::rename(&kept, &journal).unwrap();
     // Data of a later release.
-    edit(&dir.join("meta.properties"), "mainstem.format=2", "mainstem.format=9");
-    Stray::start(&cluster, 3, &[]).ends_refused(&["mainstem.format=9 is newer than"]);
-    edit(&dir.join("meta.properties"), "mainstem.format=9", "mainstem.format=2");
+    let meta = dir.join("meta.properties");
+    let whole = fs::read_to_string(&meta).unwrap();
+    let format = whole.lines().find(|line| line.starts_with("mainstem.format=")).unwrap();
+    edit(&meta, format, "mainstem.format=9\nmainstem.release=9.1.0");
+    Stray::start(&cluster, 3, &[])
+        .ends_refused(&["mainstem.format=9 is newer than", "Mainstem 9.1.0 has written"]);
+    fs::write(&meta, whole).unwrap();
 
     // None of it has done any harm.
     cluster.start_node(3);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mainstem_controller::features::{FEATURES, Feature};
+use mainstem_controller::features::Feature;
 use mainstem_wire::messages::api_versions_request::ApiVersionsRequest;
 use mainstem_wire::messages::api_versions_response::{
     ApiVersion, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey,
@@ -59,14 +59,15 @@ fn response(broker: &Broker, version: i16) -> ApiVersionsResponse<'static> {
     });
     // Before version 4 clients take a feature that begins at level 0 for malformed (KAFKA-17011).
     let is_known = |feature: &&Feature| feature.min > 0 || version >= ZERO_LEVELS_SINCE;
-    let supported = FEATURES.iter().filter(is_known).map(|feature| SupportedFeatureKey {
+    let view = broker.controller.view();
+    let supported = view.features().filter(is_known).map(|feature| SupportedFeatureKey {
         name: feature.name.into(),
         min_version: feature.min,
         max_version: feature.max,
         ..Default::default()
     });
     let image = broker.controller.image();
-    let finalized = image.served_features().map(|(name, level)| FinalizedFeatureKey {
+    let finalized = image.served_features(view).map(|(name, level)| FinalizedFeatureKey {
         name: name.to_owned().into(),
         max_version_level: level,
         min_version_level: level,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::record::lowest_mainstem_version;
 use super::{Founding, FoundingError};
 
 /// The stage of a node on its way into a cluster.
@@ -29,6 +30,9 @@ pub(crate) struct Statement {
     /// Its stage.
     #[serde(rename = "standing")]
     pub(crate) stage: Stage,
+    /// The highest level of `mainstem.version` at which it can work. Mainstem 0.1 names none, which is the lowest.
+    #[serde(default = "lowest_mainstem_version")]
+    pub(crate) mainstem_version: i16,
 }
 
 /// The next step of a node.
@@ -94,8 +98,12 @@ pub(super) fn next(own: &Statement, others: &BTreeMap<i32, Statement>) -> Result
                 _ => None,
             });
             let voters: BTreeMap<i32, String> = directories.collect();
+            // All nodes can work at the lowest of their highest levels.
+            let levels = others.values().chain([own]).map(|statement| statement.mainstem_version);
+            let mainstem_version = levels.min().unwrap_or(own.mainstem_version);
+            let cluster_id = cluster_id.clone();
             match is_lowest && voters.len() == own.voters.len() {
-                true => Ok(Step::Write(Founding { cluster_id: cluster_id.clone(), voters })),
+                true => Ok(Step::Write(Founding { cluster_id, voters, mainstem_version })),
                 false => Ok(Step::Wait { missing }),
             }
         }
@@ -107,7 +115,8 @@ mod tests {
     use super::*;
 
     fn statement(node: i32, stage: Stage) -> Statement {
-        Statement { node, start: format!("start {node}"), voters: vec![1, 2, 3], stage }
+        let (start, voters) = (format!("start {node}"), vec![1, 2, 3]);
+        Statement { node, start, voters, stage, mainstem_version: 2 }
     }
 
     fn named(node: i32) -> Stage {
@@ -116,7 +125,7 @@ mod tests {
 
     fn founded() -> Founding {
         let voters = [1, 2, 3].map(|node| (node, format!("d{node}")));
-        Founding { cluster_id: "c".into(), voters: voters.into() }
+        Founding { cluster_id: "c".into(), voters: voters.into(), mainstem_version: 2 }
     }
 
     fn step(own: Statement, others: &[Statement]) -> Result<Step, FoundingError> {
@@ -143,6 +152,19 @@ mod tests {
         );
         let one = statement(1, Stage::Founded(founded()));
         assert_eq!(step(two, &[one]), Ok(Step::Write(founded())), "one that has founded is enough");
+    }
+
+    #[test]
+    fn a_cluster_begins_at_a_level_that_all_nodes_know() {
+        let of_0_1 = r#"{"node":3,"start":"start 3","voters":[1,2,3],
+            "standing":{"Named":{"cluster_id":"c","directory":"d3"}}}"#;
+        let three: Statement = serde_json::from_str(of_0_1).expect("a statement of Mainstem 0.1");
+        assert_eq!(three.mainstem_version, 1);
+        let step = step(statement(1, named(1)), &[statement(2, named(2)), three]);
+        assert_eq!(step, Ok(Step::Write(Founding { mainstem_version: 1, ..founded() })));
+        let file = r#"{"cluster_id":"c","voters":{"1":"d1","2":"d2","3":"d3"}}"#;
+        let of_0_1: Founding = serde_json::from_str(file).expect("a file of Mainstem 0.1");
+        assert_eq!(of_0_1, Founding { mainstem_version: 1, ..founded() });
     }
 
     #[test]

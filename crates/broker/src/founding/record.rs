@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use mainstem_controller::features::MAINSTEM_VERSION;
 use mainstem_log::storage::{RealStorage, Storage, read_small_file, replace_file};
 use mainstem_wire::Uuid;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,14 @@ pub(crate) struct Founding {
     pub(crate) cluster_id: String,
     /// Its nodes, by id, with the id of the directory that has their metadata log.
     pub(crate) voters: BTreeMap<i32, String>,
+    /// The level of `mainstem.version` at which it begins. Mainstem 0.1 names none, which is the lowest.
+    #[serde(default = "lowest_mainstem_version")]
+    pub(crate) mainstem_version: i16,
+}
+
+/// The level of nodes that name none.
+pub(super) fn lowest_mainstem_version() -> i16 {
+    MAINSTEM_VERSION.min
 }
 
 impl Founding {
@@ -83,7 +92,7 @@ impl Founding {
 pub(crate) fn check_alone(dir: &Path) -> Result<(), FoundingError> {
     match Founding::read(&RealStorage, dir)? {
         None => Ok(()),
-        Some(Founding { cluster_id, voters }) => Err(FoundingError::Several {
+        Some(Founding { cluster_id, voters, .. }) => Err(FoundingError::Several {
             path: dir.to_owned(),
             cluster_id,
             voters: voters.into_keys().collect(),

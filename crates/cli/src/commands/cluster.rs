@@ -1,6 +1,8 @@
 //! `mainstem cluster`: nodes, controller, features and directories; leaders of partitions, and nodes of replicas.
 
 mod elect;
+mod finalize;
+mod levels;
 mod reassign;
 mod state;
 mod status;
@@ -40,6 +42,8 @@ enum ClusterCommand {
     Transfer(transfer::Transfer),
     /// Elect the preferred leaders of partitions, or with --unclean any replica.
     Elect(elect::Elect),
+    /// End an upgrade: let the nodes write what the release before does not know. Without --execute nothing is changed.
+    Finalize(finalize::Finalize),
     /// Show, begin and cancel reassignments of partitions to nodes. Without --execute nothing is changed.
     Reassign(reassign::Reassign),
 }
@@ -81,6 +85,7 @@ pub(crate) async fn run(arguments: &ClusterArguments) -> Result<()> {
         Some(ClusterCommand::Status(status)) => return status::run(status).await,
         Some(ClusterCommand::Transfer(transfer)) => return transfer::run(transfer).await,
         Some(ClusterCommand::Elect(elect)) => return elect::run(elect).await,
+        Some(ClusterCommand::Finalize(finalize)) => return finalize::run(finalize).await,
         Some(ClusterCommand::Reassign(reassign)) => return reassign::run(reassign).await,
         None => {}
     }

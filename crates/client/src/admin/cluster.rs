@@ -236,23 +236,20 @@ impl Admin {
     /// [`Error::TimedOut`], or why the broker refuses.
     pub async fn features(&self) -> Result<BTreeMap<String, Feature>, Error> {
         self.retried("describing the features", || async {
-            let request = ApiVersionsRequest {
-                client_software_name: "mainstem-client".into(),
-                client_software_version: env!("CARGO_PKG_VERSION").into(),
-                ..Default::default()
-            };
-            let reply = self.cluster.call_any(&request).await?;
-            let response = reply.read()?;
-            reply.check(response.error_code, None, || "cannot describe the features".to_owned())?;
-            let level = |name: &str| {
-                let found = response.finalized_features.iter().find(|one| one.name == name);
-                found.map_or(0, |one| one.max_version_level)
-            };
-            let features = response.supported_features.iter().map(|one| {
-                let supported = one.min_version..=one.max_version;
-                (one.name.to_string(), Feature { supported, level: level(&one.name) })
-            });
-            Ok(features.collect())
+            let connection = self.cluster.any().await?;
+            describe_features(&connection).await
+        })
+        .await
+    }
+
+    /// The features of the cluster by name, as a certain broker reports them: their levels of support are its own.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], also if the broker is not there, or why it refuses.
+    pub async fn features_of(&self, node: i32) -> Result<BTreeMap<String, Feature>, Error> {
+        self.retried(&format!("describing the features of node {node}"), || async {
+            let connection = self.cluster.node(node).await?;
+            describe_features(&connection).await
         })
         .await
     }
@@ -337,6 +334,27 @@ impl Admin {
         })
         .await
     }
+}
+
+/// The features that a broker reports.
+async fn describe_features(connection: &Connection) -> Result<BTreeMap<String, Feature>, Error> {
+    let request = ApiVersionsRequest {
+        client_software_name: "mainstem-client".into(),
+        client_software_version: env!("CARGO_PKG_VERSION").into(),
+        ..Default::default()
+    };
+    let reply = connection.call(&request).await?;
+    let response = reply.read()?;
+    reply.check(response.error_code, None, || "cannot describe the features".to_owned())?;
+    let level = |name: &str| {
+        let found = response.finalized_features.iter().find(|one| one.name == name);
+        found.map_or(0, |one| one.max_version_level)
+    };
+    let features = response.supported_features.iter().map(|one| {
+        let supported = one.min_version..=one.max_version;
+        (one.name.to_string(), Feature { supported, level: level(&one.name) })
+    });
+    Ok(features.collect())
 }
 
 /// DescribeCluster (60), of KIP-700.

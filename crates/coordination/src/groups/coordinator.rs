@@ -136,8 +136,11 @@ impl GroupCoordinator {
     /// Sets the real number of partitions of `__consumer_offsets`.
     ///
     /// # Panics
-    /// If a partition is being served: its groups would be looked for elsewhere.
+    /// If it is another number, and a partition is being served: its groups would be looked for elsewhere.
     pub fn set_partition_count(&mut self, count: i32) {
+        if self.config.offsets_topic_num_partitions == count {
+            return;
+        }
         assert!(self.partitions.is_empty(), "{} partitions are served already", self.partitions.len());
         self.config.offsets_topic_num_partitions = count;
     }

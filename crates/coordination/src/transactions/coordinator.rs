@@ -115,8 +115,11 @@ impl TransactionCoordinator {
     /// Sets the real number of partitions of `__transaction_state`.
     ///
     /// # Panics
-    /// If a partition is being served: its transactional ids would be looked for elsewhere.
+    /// If it is another number, and a partition is being served: its transactional ids would be looked for elsewhere.
     pub fn set_partition_count(&mut self, count: i32) {
+        if self.config.transaction_state_log_num_partitions == count {
+            return;
+        }
         assert!(self.partitions.is_empty(), "{} partitions are served already", self.partitions.len());
         self.config.transaction_state_log_num_partitions = count;
     }

@@ -329,6 +329,7 @@ impl Opening<'_> {
             node_id: self.identity.node_id,
             directory_id: None,
             format_version: Some(FIRST_FORMAT_VERSION),
+            release: None,
         };
         let mut meta = before.cloned().unwrap_or_else(new);
         meta.directory_id.get_or_insert_with(uuid::random);

@@ -3,7 +3,9 @@ use crate::boot::BOOT_RECORD;
 use crate::checkpoint::LOG_START_CHECKPOINT;
 use crate::flusher::{FlushOptions, FlushTarget, FlushTicket};
 use crate::marker::CLEAN_SHUTDOWN;
-use crate::meta_properties::{FIRST_FORMAT_VERSION, GROUPS_FORMAT_VERSION, META_PROPERTIES};
+use crate::meta_properties::{
+    FIRST_FORMAT_VERSION, GROUPS_FORMAT_VERSION, LEVEL_2_FORMAT_VERSION, META_PROPERTIES,
+};
 use crate::storage::RealStorage;
 use std::fs;
 use std::sync::mpsc;
@@ -54,10 +56,15 @@ fn the_format_rises_and_never_falls() {
     let dir = open(temporary.path());
     let text = || fs::read_to_string(temporary.path().join(META_PROPERTIES)).unwrap();
     let first = text();
-    let risen = first.replace("mainstem.format=1", "mainstem.format=2");
-    for _ in 0..2 {
-        dir.raise_format(GROUPS_FORMAT_VERSION).unwrap();
-        assert_eq!(text(), risen);
+    let with_groups = first.replace("mainstem.format=1", "mainstem.format=2");
+    let release = format!("mainstem.format=3\nmainstem.release={}", env!("CARGO_PKG_VERSION"));
+    let risen = first.replace("mainstem.format=1", &release);
+    for (version, expected) in [(GROUPS_FORMAT_VERSION, with_groups), (LEVEL_2_FORMAT_VERSION, risen.clone())]
+    {
+        for _ in 0..2 {
+            dir.raise_format(version).unwrap();
+            assert_eq!(text(), expected);
+        }
     }
     dir.raise_format(FIRST_FORMAT_VERSION).unwrap();
     drop(dir);
@@ -139,9 +146,9 @@ fn what_is_not_ours_is_refused_and_left_as_it_was() {
          knows; start the release that wrote it, or choose another directory (log.dirs)",
     );
     check(
-        "version=1\ncluster.id=c\nnode.id=1\nmainstem.format=3\n",
-        "cannot be used, because of its meta.properties: mainstem.format=3 is newer than 2, the newest that this \
-         release knows; start the release that wrote it, or choose another directory (log.dirs)",
+        "version=1\ncluster.id=c\nnode.id=1\nmainstem.format=4\nmainstem.release=0.3.0\n",
+        "cannot be used, because of its meta.properties: mainstem.format=4 is newer than 3, the newest that this \
+         release knows; Mainstem 0.3.0 has written it; start the release that wrote it, or choose another directory (log.dirs)",
     );
     check(
         "version=1\ncluster.id=d\nnode.id=1\n",

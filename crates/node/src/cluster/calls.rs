@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mainstem_config::{Endpoint, SecurityProtocol};
-use mainstem_controller::{DirectoryAssignment, LeaderNote, NodeStart};
+use mainstem_controller::{DirectoryAssignment, FeatureRanges, LeaderNote, NodeStart};
 use mainstem_records::LeaderEpoch;
 use mainstem_wire::{ApiKey, ErrorCode, Uuid};
 use parking_lot::Mutex;
@@ -18,8 +18,13 @@ use mainstem_requests::context::{AskedNode, ConnectionContext, Denial, RequestCo
 pub(crate) enum Ask {
     /// To the metadata leader: registers a node that starts.
     Register(StartNote),
-    /// To the metadata leader: heartbeat of a node.
-    Alive { node: i32, broker_epoch: i64 },
+    /// To the metadata leader: heartbeat of a node. Mainstem 0.1 names no features.
+    Alive {
+        node: i32,
+        broker_epoch: i64,
+        #[serde(default)]
+        features: FeatureRanges,
+    },
     /// To the metadata leader: the node stops, and other nodes take over what it leads.
     Leaving { node: i32, broker_epoch: i64 },
     /// To the metadata leader: allocates a block of producer ids.
@@ -183,6 +188,9 @@ pub(crate) struct StartNote {
     directories: Vec<Id>,
     cordoned: Vec<Id>,
     unclean: Vec<Id>,
+    /// Mainstem 0.1 names none.
+    #[serde(default)]
+    features: FeatureRanges,
 }
 
 fn ids(ids: &[Uuid]) -> Vec<Id> {
@@ -206,6 +214,7 @@ impl StartNote {
             directories: ids(&start.log_dirs),
             cordoned: ids(&start.cordoned_dirs),
             unclean: ids(&start.unclean_dirs),
+            features: start.features.clone(),
         }
     }
 
@@ -223,6 +232,7 @@ impl StartNote {
             log_dirs: uuids(&self.directories),
             cordoned_dirs: uuids(&self.cordoned),
             unclean_dirs: uuids(&self.unclean),
+            features: self.features.clone(),
         })
     }
 }
@@ -347,7 +357,7 @@ mod tests {
     #[test]
     fn a_node_speaks_for_itself_and_for_its_own_clients() {
         let asks = [
-            Ask::Alive { node: 2, broker_epoch: 1 },
+            Ask::Alive { node: 2, broker_epoch: 1, features: FeatureRanges::new() },
             Ask::CreateMissing { names: vec!["t".into()], who: Some(who()) },
             Ask::Transfer { topic: [1; 16], partition: 0, to: 3, who: Some(who()) },
         ];
@@ -355,9 +365,8 @@ mod tests {
         assert!(Ask::Transfer { topic: [1; 16], partition: 0, to: 3, who: None }.is_of(3));
     }
 
-    #[test]
-    fn questions_arrive_as_they_were_asked() {
-        let start = NodeStart {
+    fn start(features: FeatureRanges) -> NodeStart {
+        NodeStart {
             node_id: 3,
             rack: Some("r".into()),
             incarnation_id: Uuid::from_u128(5),
@@ -370,7 +379,27 @@ mod tests {
             log_dirs: vec![Uuid::from_u128(6)],
             cordoned_dirs: vec![],
             unclean_dirs: vec![Uuid::from_u128(6)],
-        };
+            features,
+        }
+    }
+
+    /// As Mainstem 0.1 says it.
+    #[test]
+    fn a_node_of_the_first_release_names_no_features() {
+        let alive: Ask =
+            serde_json::from_str(r#"{"Alive":{"node":3,"broker_epoch":7}}"#).expect("a heartbeat");
+        assert_eq!(alive, Ask::Alive { node: 3, broker_epoch: 7, features: FeatureRanges::new() });
+        let mut said =
+            serde_json::to_value(Ask::Register(StartNote::of(&start(FeatureRanges::new())))).expect("JSON");
+        let fields = said["Register"].as_object_mut().expect("an object");
+        fields.remove("features").expect("a field of this release");
+        let Ok(Ask::Register(note)) = serde_json::from_value(said) else { panic!("no registration") };
+        assert_eq!(note.start(), Some(start(FeatureRanges::new())));
+    }
+
+    #[test]
+    fn questions_arrive_as_they_were_asked() {
+        let start = start([("mainstem.version".to_owned(), (1, 2))].into());
         let ask = Ask::Register(StartNote::of(&start));
         let arrived: Ask = serde_json::from_slice(&encode(&ask)).expect("it was encoded");
         let Ask::Register(note) = arrived else { panic!("{arrived:?}") };

@@ -1,5 +1,6 @@
 //! Answers of this node to questions about the metadata and about the partitions that it leads.
 
+use mainstem_controller::FeatureRanges;
 use mainstem_requests::context::{Operation, Resource, authorize, may_create};
 use mainstem_wire::{ErrorCode, Uuid};
 
@@ -44,14 +45,12 @@ impl Cluster {
         match ask {
             Ask::Register(note) => {
                 let start = note.start().ok_or(ErrorCode::INVALID_REGISTRATION)?;
-                let epoch = controller.commit(|machine| machine.register_node(controller.view(), &start))?;
+                let epoch =
+                    controller.commit(|machine| machine.register_node(controller.view(), &start))??;
                 self.members.lock().seen(start.node_id, self.local.clock.mono_ms());
                 Ok(Answer::Epoch(epoch))
             }
-            Ask::Alive { node, broker_epoch } => match self.seen(node, broker_epoch) {
-                true => Ok(Answer::Done),
-                false => Err(ErrorCode::STALE_BROKER_EPOCH),
-            },
+            Ask::Alive { node, broker_epoch, features } => self.alive(node, broker_epoch, &features),
             Ask::Leaving { node, broker_epoch } => {
                 self.left(node, broker_epoch);
                 Ok(Answer::Done)
@@ -107,6 +106,26 @@ impl Cluster {
             }
             _ => Err(ErrorCode::INVALID_REQUEST),
         }
+    }
+
+    /// Takes note of a heartbeat.
+    fn alive(&self, node: i32, broker_epoch: i64, features: &FeatureRanges) -> Result<Answer, ErrorCode> {
+        if !self.seen(node, broker_epoch) {
+            return Err(ErrorCode::STALE_BROKER_EPOCH);
+        }
+        self.note_features(node, broker_epoch, features);
+        Ok(Answer::Done)
+    }
+
+    /// Has the registration of a node name its features, where an older release that led has left them out.
+    fn note_features(&self, node: i32, broker_epoch: i64, features: &FeatureRanges) {
+        let image = self.controller.image();
+        let is_news = image.broker(node).is_some_and(|broker| broker.features != *features);
+        if features.is_empty() || !is_news {
+            return;
+        }
+        // Nobody waits for it, and the next heartbeat tries it again.
+        let _ = self.controller.propose(|machine| machine.note_features(node, broker_epoch, features));
     }
 
     fn transfer(&self, topic: Uuid, partition: i32, to: i32) -> Result<Answer, ErrorCode> {

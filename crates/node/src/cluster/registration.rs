@@ -60,6 +60,10 @@ impl Cluster {
                     *self.registered.lock() = Some((epoch, start.clone()));
                     return Ok(epoch);
                 }
+                Answered::Refused(code) if code == ErrorCode::UNSUPPORTED_VERSION.code() => {
+                    let supported = self.controller.view().mainstem_versions();
+                    return Err(ControllerError::Level { supported });
+                }
                 Answered::Refused(code) if !is_transient(ErrorCode(code)) => {
                     return Err(ControllerError::Register(ErrorCode(code)));
                 }

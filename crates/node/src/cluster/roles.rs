@@ -13,6 +13,7 @@ use mainstem_replication::Role;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::sync::{self, RecvTimeoutError};
 use mainstem_store::partition::{Partition, ReplicaEvents, RoleChange};
+use mainstem_store::topics::Topic;
 use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 
@@ -169,13 +170,15 @@ impl Cluster {
                 if had_before {
                     self.give_up_coordination(&partition);
                 }
-                self.take_coordination(&partition);
+                self.take_coordination(&topic, &partition);
                 self.look_at(state, id);
             }
         }
     }
 
-    fn take_coordination(&self, partition: &Arc<Partition>) {
+    fn take_coordination(&self, topic: &Topic, partition: &Arc<Partition>) {
+        // The thread that serves a new topic may not have said it yet.
+        coordinators::set_partition_count(&self.local, &topic.name, topic.partitions.len());
         coordinators::take_over(&self.local, partition);
     }
 

@@ -1,5 +1,6 @@
 //! Why the metadata cannot be used, and what a person can do about it.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use mainstem_controller::ReplayError as MetadataReplayError;
@@ -34,6 +35,16 @@ pub enum ControllerError {
         name: String,
         /// Its level.
         level: i16,
+    },
+    /// The cluster works at a level that this release does not know.
+    #[error(
+        "the metadata leader does not take this node: it can work at the levels {} to {} of mainstem.version, and the \
+         cluster works at another one; start the release that the other nodes have",
+        supported.start(), supported.end()
+    )]
+    Level {
+        /// Those that this node can work at.
+        supported: RangeInclusive<i16>,
     },
     /// The directory was written by a release of Kafka that is too old.
     #[error(

@@ -21,7 +21,8 @@ use mainstem_log::partition_dir::{SetAside, TopicPartition};
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
 
-use super::{Controller, without_effect};
+use super::replicated::end_process;
+use super::{Controller, takeover, without_effect};
 use crate::coordinators;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::supervised::{self, Role};
@@ -257,7 +258,11 @@ impl Left {
         }
         self.serve(of, &grown);
         if changes.iter().any(|change| matches!(change, MetadataChange::FeatureChanged { .. })) {
+            if let Err(error) = takeover::check_features(&of.image(), of.view()) {
+                end_process(&error.to_string());
+            }
             of.local.transactions.set_version(&of.image());
+            of.local.store.raise_to_level(of.image().mainstem_version());
         }
         self.set_due(&of.local.clock);
     }

@@ -411,21 +411,40 @@ impl Controller {
         replicated: &Replicated,
         decide: impl FnOnce(&mut MetadataStateMachine) -> Decision<R>,
     ) -> Result<(R, i64), ErrorCode> {
-        let (decision, epoch) = {
-            let _turn = self.turn.lock();
-            let epoch = replicated.deciding().ok_or(ErrorCode::NOT_CONTROLLER)?;
-            let decision = {
-                let _undo = RollbackOnPanic::new(self);
-                self.machine.decide(decide)
-            };
-            if let Err(error) = self.append_in(epoch, &decision.records) {
-                self.stop_deciding(replicated);
-                return Err(error);
-            }
-            (decision, epoch)
-        };
+        let (decision, epoch) = self.append_decided(replicated, decide)?;
         replicated.wait(decision.reply_at, Some(epoch), COMMIT_TIME)?;
         Ok((decision.reply, decision.reply_at))
+    }
+
+    /// Decides a change, and waits for nothing. It may not be committed.
+    ///
+    /// # Errors
+    /// NOT_CONTROLLER where this node does not decide; that of the log.
+    pub(crate) fn propose(
+        &self,
+        decide: impl FnOnce(&mut MetadataStateMachine) -> Decision<()>,
+    ) -> Result<(), ErrorCode> {
+        let replicated = self.replicated.as_ref().ok_or(ErrorCode::NOT_CONTROLLER)?;
+        self.append_decided(replicated, decide).map(drop)
+    }
+
+    /// Decides a change, and appends it to the log. Returns it, and the epoch in which this node has decided.
+    fn append_decided<R>(
+        &self,
+        replicated: &Replicated,
+        decide: impl FnOnce(&mut MetadataStateMachine) -> Decision<R>,
+    ) -> Result<(Decision<R>, LeaderEpoch), ErrorCode> {
+        let _turn = self.turn.lock();
+        let epoch = replicated.deciding().ok_or(ErrorCode::NOT_CONTROLLER)?;
+        let decision = {
+            let _undo = RollbackOnPanic::new(self);
+            self.machine.decide(decide)
+        };
+        if let Err(error) = self.append_in(epoch, &decision.records) {
+            self.stop_deciding(replicated);
+            return Err(error);
+        }
+        Ok((decision, epoch))
     }
 
     /// Forgets what was decided and is not committed. Everything that is in the log is applied before the next decision.

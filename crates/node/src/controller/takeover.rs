@@ -1,8 +1,8 @@
 //! Check of metadata that Apache Kafka wrote: a start refuses what this release cannot obey.
 
 use mainstem_config::BrokerConfig;
-use mainstem_controller::MetadataImage;
 use mainstem_controller::features::{METADATA_VERSION, METADATA_VERSION_RAISED_FROM};
+use mainstem_controller::{MetadataImage, NodeView};
 
 use super::ControllerError;
 
@@ -10,16 +10,11 @@ use super::ControllerError;
 /// unless that is accepted.
 pub(crate) fn check(
     image: &MetadataImage,
+    view: &NodeView,
     config: &BrokerConfig,
     accept_unprotected: bool,
 ) -> Result<(), ControllerError> {
-    if let Some((name, level)) = image.unsupported_feature() {
-        let is_old = name == METADATA_VERSION.name && level < METADATA_VERSION_RAISED_FROM;
-        return Err(match is_old {
-            true => ControllerError::OldMetadata { level },
-            false => ControllerError::Feature { name: name.to_owned(), level },
-        });
-    }
+    check_features(image, view)?;
     let elsewhere = image.replicated_elsewhere(config.node_id).filter(|_| config.quorum.is_none());
     if let Some((topic, replicas)) = elsewhere {
         return Err(ControllerError::Replicated { topic: topic.to_owned(), replicas: replicas.to_vec() });
@@ -43,6 +38,16 @@ pub(crate) fn check(
         );
     }
     Ok(())
+}
+
+/// Refuses metadata of a newer or a much older release.
+pub(crate) fn check_features(image: &MetadataImage, view: &NodeView) -> Result<(), ControllerError> {
+    let Some((name, level)) = image.unsupported_feature(view) else { return Ok(()) };
+    let is_old = name == METADATA_VERSION.name && level < METADATA_VERSION_RAISED_FROM;
+    Err(match is_old {
+        true => ControllerError::OldMetadata { level },
+        false => ControllerError::Feature { name: name.to_owned(), level },
+    })
 }
 
 /// Refuses users that no listener would ask for, unless that is accepted.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use mainstem_log::storage::{Advice, OpenMode, Storage, StorageFault, StorageFile, write_all_at};
 use parking_lot::Mutex;
 
-use super::{Journal, JournalError, MAGIC, REWRITE_BYTES_MIN, content_of, count_at};
+use super::{Journal, JournalError, JournalFormat, REWRITE_BYTES_MIN, content_of, count_at};
 
 /// The file that is to take the place of a journal's.
 #[derive(Debug)]
@@ -39,6 +39,7 @@ pub(super) struct Joined {
     file: Arc<dyn StorageFile>,
     /// Both files, for a sync.
     both: Arc<dyn StorageFile>,
+    format: JournalFormat,
     len: u64,
     /// Frames before this position were in it when it was synced.
     from: u64,
@@ -124,6 +125,8 @@ struct Task {
     path: PathBuf,
     /// `None` once the file has its name, of which a power cut does not know yet.
     content: Option<Vec<u8>>,
+    /// The format of the content.
+    format: JournalFormat,
 }
 
 impl Task {
@@ -138,7 +141,7 @@ impl Task {
             file.set_len(0)?;
             write_all_at(&*file, content, 0)?;
             file.sync_data()?;
-            journal.with(|journal| journal.join(file.clone(), content.len() as u64))?;
+            journal.with(|journal| journal.join(file.clone(), self.format, content.len() as u64))?;
             file.sync_data()?;
             journal.with(Journal::name_successor)?;
             self.storage.rename(&temporary, &self.path)?;
@@ -155,9 +158,10 @@ impl Journal {
             return Ok(None);
         }
         self.is_rewriting = true;
-        let mut task = Task { storage: self.storage.clone(), path: self.path.clone(), content: None };
+        let (storage, path, format) = (self.storage.clone(), self.path.clone(), self.wanted);
+        let mut task = Task { storage, path, content: None, format };
         if self.successor.is_none() {
-            let mut content = MAGIC.to_vec();
+            let mut content = format.magic().to_vec();
             for (group, state) in &self.groups {
                 for frame in state.frames() {
                     frame.encode(*group, 0, &mut content);
@@ -170,12 +174,12 @@ impl Journal {
     }
 
     /// Has the new file get each frame from here on.
-    fn join(&mut self, file: Arc<dyn StorageFile>, len: u64) -> io::Result<()> {
+    fn join(&mut self, file: Arc<dyn StorageFile>, format: JournalFormat, len: u64) -> io::Result<()> {
         let Some(Successor::Written { since }) = &self.successor else { return Err(not_running()) };
         write_all_at(&*file, since, len)?;
         let len = len + since.len() as u64;
         let both = Arc::new(Both(self.file.clone(), file.clone()));
-        let joined = Joined { file, both, len, from: self.appended, is_named: false };
+        let joined = Joined { file, both, format, len, from: self.appended, is_named: false };
         self.successor = Some(Successor::Joined(joined));
         Ok(())
     }
@@ -197,11 +201,12 @@ impl Journal {
         self.check_running()?;
         match (done, self.successor.take()) {
             (Ok(()), Some(Successor::Joined(joined))) => {
-                (self.file, self.len) = (joined.file, joined.len);
+                (self.file, self.len, self.format) = (joined.file, joined.len, joined.format);
                 self.durable = self.durable.max(joined.from);
                 self.synced_len = self.len - (self.appended - self.durable);
                 self.content = content_of(&self.groups);
-                self.count_at = count_at(self.content);
+                // Another format may be wanted since it began.
+                self.count_at = if self.format < self.wanted { 0 } else { count_at(self.content) };
                 self.reserve_at = 0;
                 Ok(())
             }

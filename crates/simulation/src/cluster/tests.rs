@@ -77,6 +77,9 @@ fn what_a_cluster_promises_holds_whatever_fails() {
         "node takes part again",
         "snapshot loaded",
         "log compacted",
+        "level raised",
+        "level refused",
+        "old release refused",
         "key changed",
         "keyed record removed",
     ];

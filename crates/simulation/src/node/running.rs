@@ -4,6 +4,7 @@ use super::disk::DiskFaults;
 use super::group_of;
 use super::looks::records_of;
 use super::whole::Whole;
+use mainstem_controller::features::MAINSTEM_VERSION;
 use mainstem_links::ticker::Beat;
 use mainstem_links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, Peer, SilenceLimits};
 use mainstem_log::dir::LogDir;
@@ -361,11 +362,19 @@ impl Running {
         };
         let of_dir = || self.dir.failure().map(ToString::to_string);
         let failure = self.whole.as_ref().and_then(Whole::ended).or_else(of_dir).or_else(of_replica);
-        if let Some(why) = &failure {
+        if let Some(why) = &failure
+            && !self.is_refused()
+        {
             let lacked_space = self.had_full_disk && why.contains(NO_SPACE);
             assert!(self.has_failing_disk || lacked_space, "{id}: {why}");
         }
         failure.is_some()
+    }
+
+    /// Returns true if its start was refused because the cluster works at a level that its release does not know.
+    pub(super) fn is_refused(&self) -> bool {
+        let why = self.whole.as_ref().and_then(Whole::ended);
+        why.is_some_and(|why| why.contains(MAINSTEM_VERSION.name))
     }
 
     /// Stops in order, as the stop of a broker does.

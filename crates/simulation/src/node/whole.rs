@@ -2,11 +2,14 @@
 
 use super::running::{CLUSTER, LAG_MAX_MS, Running, links};
 use mainstem_config::{BrokerConfig, Properties, Sources};
+use mainstem_controller::features::MAINSTEM_VERSION;
 use mainstem_log::sim::SimStorage;
 use mainstem_node::answers::Answers;
 use mainstem_node::assembly::{NodeParts, NodePeers};
+use mainstem_node::controller::ControllerError;
 use mainstem_node::node::Node;
 use mainstem_replication::ReplicaId;
+use mainstem_replication::journal::JournalFormat;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::schedule::{Group, Handle, Schedule};
 use mainstem_runtime::sync;
@@ -44,6 +47,28 @@ const COORDINATORS: &str = "offsets.topic.num.partitions=1\n\
     group.initial.rebalance.delay.ms=100\ngroup.consumer.assignment.interval.ms=0\n\
     transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n";
 
+/// The release that a node runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Release {
+    /// The highest level of `mainstem.version` at which it can work.
+    pub(crate) mainstem_version: i16,
+    /// The level at which the cluster has begun.
+    pub(crate) first_mainstem_version: i16,
+}
+
+impl Release {
+    /// This release, in a cluster that began with it.
+    pub(crate) const NEW: Release =
+        Release { mainstem_version: MAINSTEM_VERSION.max, first_mainstem_version: MAINSTEM_VERSION.max };
+    /// The release before.
+    pub(crate) const OLD: Release =
+        Release { mainstem_version: MAINSTEM_VERSION.min, first_mainstem_version: MAINSTEM_VERSION.min };
+
+    /// This release, in a cluster that began with the one before.
+    pub(crate) const UPGRADED: Release =
+        Release { mainstem_version: MAINSTEM_VERSION.max, first_mainstem_version: MAINSTEM_VERSION.min };
+}
+
 /// Parameters of a whole node's start.
 pub(super) struct Starting<'a> {
     pub(super) id: ReplicaId,
@@ -57,6 +82,7 @@ pub(super) struct Starting<'a> {
     pub(super) start: u64,
     /// Directory ids of the metadata logs, by node.
     pub(super) directories: &'a BTreeMap<i32, Uuid>,
+    pub(super) release: Release,
     pub(super) schedule: &'a Schedule,
     pub(super) seed: u64,
 }
@@ -132,18 +158,27 @@ impl Starting<'_> {
     }
 
     /// Starts the node.
-    pub(super) fn run(self) -> Running {
+    ///
+    /// # Errors
+    /// The reason for which it does not begin with what is on its disk.
+    pub(super) fn run(self) -> Result<Running, ControllerError> {
         let group = self.group();
         group.clone().act(|| self.run_in(group))
     }
 
-    fn run_in(self, group: Group) -> Running {
+    fn run_in(self, group: Group) -> Result<Running, ControllerError> {
         let config = self.config();
         let quorum = config.quorum.clone().expect("it has other nodes");
         let dirs = self.open(&config);
         let dir = dirs.metadata().clone();
         let links = links((self.id, self.start), self.voters, self.clock);
-        let peers = NodePeers { links: links.clone(), quorum, directories: self.directories.clone() };
+        let peers = NodePeers {
+            links: links.clone(),
+            quorum,
+            directories: self.directories.clone(),
+            mainstem_version: self.release.mainstem_version,
+            first_mainstem_version: self.release.first_mainstem_version,
+        };
         let advertised = config.listeners.advertised.clone();
         let parts = NodeParts {
             config,
@@ -158,7 +193,7 @@ impl Starting<'_> {
             accept_unprotected: false,
             peers: Some(peers),
         };
-        let node = Node::assemble(parts).expect("a node of what is on its disk");
+        let node = Node::assemble(parts)?;
         node.local.groups.hold_writes();
         node.local.transactions.hold_writes();
         links.start_callers().expect("a thread");
@@ -175,7 +210,7 @@ impl Starting<'_> {
         let topics = node.local.store.topics.clone();
         let mut running = Running::new(dir, links, topics, self.clock.mono_ms());
         running.whole = Some(Whole { node, group, has_started, failure, upkeep, stopping: None });
-        running
+        Ok(running)
     }
 }
 
@@ -207,6 +242,11 @@ fn start(node: &Node, has_started: &AtomicBool) -> Result<(), String> {
     }
     cleaners.stop(store);
     Ok(())
+}
+
+/// The formats of the journals of a node.
+pub(crate) fn formats_of(node: &Node) -> Vec<JournalFormat> {
+    node.local.store.peers.iter().flat_map(|peers| peers.journals.formats()).collect()
 }
 
 /// Stops a node in order, as a broker does after its clients have disconnected.

@@ -1,6 +1,7 @@
 //! `mainstem cluster status`: nodes, votes, leaders, and what lacks replicas.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::NO_LEADER;
+use super::levels::{Levels, MAINSTEM_VERSION};
 use super::state::{Known, LastFetch, State};
 use crate::output::{print, print_json, shown, table};
 use crate::target::Target;
@@ -49,6 +51,7 @@ struct Found {
     unreachable: Vec<i32>,
     /// The asked broker is too old to say which nodes are fenced.
     is_fencing_unknown: bool,
+    levels: Levels,
 }
 
 #[derive(Debug, Default)]
@@ -97,6 +100,8 @@ async fn collect(admin: &Admin) -> Result<Found> {
             found.note(&topic.name, partition);
         }
     }
+    let serving = brokers.iter().filter(|(_, broker)| broker.is_fenced != Some(true));
+    found.levels = Levels::ask(admin, serving.map(|(id, _)| *id)).await;
     match tokio::time::timeout(QUORUM_TIME, admin.quorum()).await {
         Ok(quorum) => found.note_quorum(&quorum?),
         // No node knows the states then. The next best is which nodes can be reached from here.
@@ -205,12 +210,15 @@ impl Found {
                 "replicas": node.replicas,
                 "in_sync": node.in_sync,
                 "preferred_led_elsewhere": node.preferred_elsewhere,
+                "lowest_level": self.levels.nodes.get(id).map(RangeInclusive::start),
+                "highest_level": self.levels.nodes.get(id).map(RangeInclusive::end),
             })
         };
         json!({
             "id": self.id,
             "metadata_leader": self.metadata_leader,
             "metadata_epoch": self.metadata_epoch,
+            "level": self.levels.current,
             "nodes": self.nodes.iter().map(node).collect::<Value>(),
             "partitions": self.partitions,
             "under_replicated": self.under_replicated,
@@ -230,7 +238,7 @@ impl Found {
             let state = node.known.state();
             // A controller of Kafka that is no broker has no address for clients.
             let without_address = if state == State::Up { "-" } else { "not there" };
-            vec![
+            let row = [
                 id.to_string(),
                 node.address.clone().unwrap_or_else(|| without_address.to_owned()),
                 node.rack.clone().unwrap_or_else(|| "-".to_owned()),
@@ -240,17 +248,30 @@ impl Found {
                 node.leads.to_string(),
                 node.replicas.to_string(),
                 node.in_sync.to_string(),
-            ]
+            ];
+            row.into_iter().chain(self.levels.shown(*id)).collect()
         };
-        let columns =
-            [">NODE", "ADDRESS", "RACK", "STATE", "METADATA", ">LAG", ">LEADS", ">REPLICAS", ">IN SYNC"];
+        let columns = [
+            ">NODE",
+            "ADDRESS",
+            "RACK",
+            "STATE",
+            "METADATA",
+            ">LAG",
+            ">LEADS",
+            ">REPLICAS",
+            ">IN SYNC",
+            "LEVEL",
+        ];
+        let columns = &columns[..columns.len() - usize::from(self.levels.current.is_none())];
         let leader = match self.metadata_leader {
             NO_LEADER => "no metadata leader".to_owned(),
             leader => format!("metadata leader {leader}"),
         };
+        let level = self.levels.current.map_or(String::new(), |level| format!(", level {level}"));
         let mut lines = vec![
-            format!("cluster {}, {leader}", shown(&self.id)),
-            table(&columns, self.nodes.iter().map(row).collect()),
+            format!("cluster {}, {leader}{level}", shown(&self.id)),
+            table(columns, self.nodes.iter().map(row).collect()),
             String::new(),
         ];
         if self.is_fencing_unknown {
@@ -267,6 +288,12 @@ impl Found {
                 self.partitions
             ),
         });
+        let has_answered = |id: &i32| self.levels.nodes.contains_key(id);
+        if let Some(higher) = self.levels.higher().filter(|_| self.nodes.keys().all(has_answered)) {
+            lines.push(format!(
+                "all nodes know level {higher} of {MAINSTEM_VERSION}: mainstem cluster finalize"
+            ));
+        }
         let named = [
             ("lack a replica", &self.under_replicated),
             ("no majority in sync", &self.without_majority),
@@ -335,6 +362,26 @@ mod tests {
         assert_eq!(
             (&third["state"], &third["silent_ms"], &third["fenced"]),
             (&json!("fenced"), &json!(42_000), &json!(true))
+        );
+    }
+
+    #[test]
+    fn a_level_that_all_nodes_know_is_named() {
+        let mut all = found(Some(false));
+        all.metadata_leader = 1;
+        all.levels.current = Some(1);
+        all.levels.nodes.extend([(1, 1..=2), (2, 1..=2)]);
+        let text = all.to_text();
+        assert!(text.starts_with("cluster c, metadata leader 1, level 1\n"), "{text}");
+        assert!(text.contains("IN SYNC  LEVEL\n") && !text.contains("finalize"), "{text}");
+        all.levels.nodes.insert(3, 1..=2);
+        let text = all.to_text();
+        assert!(text.contains("know level 2 of mainstem.version: mainstem cluster finalize"), "{text}");
+        let json = all.to_json();
+        let third = &json["nodes"][2];
+        assert_eq!(
+            (&json["level"], &third["lowest_level"], &third["highest_level"]),
+            (&json!(1), &json!(1), &json!(2))
         );
     }
 

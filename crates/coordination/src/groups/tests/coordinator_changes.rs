@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::membership::with_two;
-use super::transcript::check;
+use super::transcript::{check, played};
 
 #[test]
 fn members_of_a_stable_group_go_on_after_a_change_of_coordinator() {
@@ -221,4 +221,13 @@ fn members_that_wait_for_an_assignment_are_sent_away_too() {
             > ok 2
         "#]],
     );
+}
+
+/// Two threads may say the same of a topic that was just created, one of them after a partition was taken over.
+#[test]
+fn the_number_of_partitions_may_be_said_again_while_one_is_served() {
+    let mut coordinator = played("join A v=3");
+    // That of the clusters of these tests.
+    coordinator.set_partition_count(1);
+    coordinator.check();
 }

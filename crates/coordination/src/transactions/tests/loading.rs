@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::transcript::{check, check_after, stored};
+use super::transcript::{check, check_after, played, stored};
 use crate::transactions::TransactionConfig;
 use crate::transactions::state::State;
 
@@ -329,4 +329,13 @@ fn a_last_epoch_that_is_being_ended_is_ended_by_the_next_coordinator() {
               A: t-0 NONE
         "#]],
     );
+}
+
+/// Two threads may say the same of a topic that was just created, one of them after a partition was taken over.
+#[test]
+fn the_number_of_partitions_may_be_said_again_while_one_is_served() {
+    let mut coordinator = played("init A");
+    // That of the clusters of these tests.
+    coordinator.set_partition_count(1);
+    coordinator.check();
 }

@@ -36,6 +36,9 @@ fn nobody_waits_for_the_disk_of_a_rewrite_and_nothing_durable_is_lost() {
     for seed in 0..60 {
         for (last, is_cut) in (1..=STEPS.len()).flat_map(|last| [(last, false), (last, true)]) {
             let (disk, hooked, journal) = hooked();
+            if seed % 2 == 0 {
+                journal.lock().want_format(JournalFormat::V2);
+            }
             let (users, own_disk) = (journal.clone(), disk.clone());
             let seen = Arc::new(Mutex::new((Vec::new(), 1, 1)));
             let noted = seen.clone();
@@ -62,7 +65,15 @@ fn nobody_waits_for_the_disk_of_a_rewrite_and_nothing_durable_is_lost() {
             assert!(Journal::rewrite_beside_others(&journal).is_err());
             let (steps, written, synced) = seen.lock().clone();
             assert_eq!(steps, STEPS[..last]);
-            let found = entries(&open(&disk));
+            let again = open(&disk);
+            // A power cut may take the new name until the directory is synced.
+            let has_name = steps.len() == STEPS.len() && !is_cut && seed % 2 == 0;
+            let has_none = steps.len() < STEPS.len() || seed % 2 == 1;
+            assert!(
+                if again.format() == JournalFormat::V2 { !has_none } else { !has_name },
+                "{seed} {steps:?}"
+            );
+            let found = entries(&again);
             assert_eq!(found, (1..=found.len() as u64).collect::<Vec<_>>(), "{seed} {steps:?}");
             let least = if is_cut { synced } else { written };
             assert!(found.len() as u64 >= least, "{seed} {steps:?}: {found:?} of {least}");
@@ -95,6 +106,55 @@ fn frames_that_come_during_a_rewrite_are_in_the_new_file() {
     let again = open(&disk);
     assert_eq!((again.group(group(0)).unwrap().vote.term, entries(&again)), (6, vec![1, 2, 3, 4, 5, 6]));
     assert!(!disk.exists(&Path::new(DIR).join("mainstem.groups.tmp")).unwrap());
+}
+
+/// A new format comes with a rewrite, which is due at once, and stays.
+#[test]
+fn a_journal_gets_the_format_that_is_wanted() {
+    let (disk, hooked, journal) = hooked();
+    let has = |format| {
+        let mut journal = journal.lock();
+        journal.check();
+        assert_eq!((journal.format(), journal.rewrite_due()), (format, false));
+    };
+    has(JournalFormat::V1);
+    // It is wanted while a rewrite in the old format is on its way: another one follows.
+    let users = journal.clone();
+    ask(&hooked, move |_| {
+        users.lock().want_format(JournalFormat::V2);
+        Ok(())
+    });
+    Journal::rewrite_beside_others(&journal).unwrap();
+    hooked.clear_hook();
+    assert_eq!(journal.lock().format(), JournalFormat::V1);
+    assert!(journal.lock().rewrite_due());
+    Journal::rewrite_beside_others(&journal).unwrap();
+    has(JournalFormat::V2);
+    journal.lock().want_format(JournalFormat::V1);
+    has(JournalFormat::V2);
+    disk.kill();
+    let mut again = open(&disk);
+    assert_eq!((again.format(), entries(&again)), (JournalFormat::V2, vec![1]));
+    again.rewrite().unwrap();
+    disk.power_cut(&mut Random::new(1));
+    assert_eq!(open(&disk).format(), JournalFormat::V2);
+}
+
+/// Without space the file keeps its format, until it is asked for again.
+#[test]
+fn a_new_format_without_space_is_tried_again() {
+    let (disk, _, journal) = hooked();
+    journal.lock().want_format(JournalFormat::V2);
+    disk.set_free_space(Some(0));
+    assert!(Journal::rewrite_beside_others(&journal).is_err());
+    disk.set_free_space(None);
+    assert!(!journal.lock().rewrite_due());
+    journal.lock().want_format(JournalFormat::V2);
+    assert!(journal.lock().rewrite_due());
+    Journal::rewrite_beside_others(&journal).unwrap();
+    assert_eq!(journal.lock().format(), JournalFormat::V2);
+    disk.kill();
+    assert_eq!(entries(&open(&disk)), [1]);
 }
 
 /// A vote finds space in the blocks that the old file has.
