@@ -13,6 +13,7 @@ pub mod replica;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use mainstem_client::{Admin, ClientConfig, ClusterDescription, Topic};
@@ -73,6 +74,7 @@ impl System {
 pub struct Setup {
     name: String,
     system: System,
+    program: Option<PathBuf>,
     nodes: i32,
     settings: BTreeMap<String, String>,
     /// Settings of single nodes.
@@ -91,6 +93,7 @@ impl Setup {
         Setup {
             name: name.to_owned(),
             system,
+            program: None,
             nodes: 3,
             settings,
             own,
@@ -98,6 +101,12 @@ impl Setup {
             disks,
             environments,
         }
+    }
+
+    /// Sets the binary of all nodes, in the place of that of this workspace.
+    pub fn program(mut self, program: PathBuf) -> Setup {
+        self.program = Some(program);
+        self
     }
 
     /// Adds variables to the environment of one node.
@@ -154,6 +163,7 @@ impl Setup {
             let mut node = Node::new(id, home.path(), jars.clone());
             node.set_disks(self.disks.get(&id).cloned().unwrap_or_default());
             node.set_environment(self.environments.get(&id).cloned().unwrap_or_default());
+            self.program.iter().for_each(|program| node.set_program(program.clone()));
             let mut settings = self.settings.clone();
             settings.extend(self.own.get(&id).cloned().unwrap_or_default());
             node.write_properties(*own, &public, &settings);
@@ -219,6 +229,11 @@ impl Cluster {
         }
     }
 
+    /// Sets the binary of a node's next starts.
+    pub fn set_program(&mut self, id: i32, program: PathBuf) {
+        self.node_mut(id).set_program(program);
+    }
+
     /// Starts a node over its directory, without waiting.
     pub fn start_node(&mut self, id: i32) {
         let Cluster { nodes, network, .. } = self;
@@ -250,8 +265,13 @@ impl Cluster {
     }
 
     /// Waits until a node has ended by itself.
-    pub fn wait_for_end(&mut self, id: i32) {
-        self.node_mut(id).wait_for_end();
+    pub fn wait_for_end(&mut self, id: i32) -> ExitStatus {
+        self.node_mut(id).wait_for_end()
+    }
+
+    /// Returns true if a node that was started has ended by itself.
+    pub fn has_ended(&mut self, id: i32) -> bool {
+        self.node_mut(id).ended().is_some()
     }
 
     /// Returns true while its process runs.
@@ -363,10 +383,19 @@ impl Cluster {
 
     /// Waits until every partition of a topic has a leader and all its replicas in sync.
     pub async fn wait_until_in_sync(&mut self, topic: &str) -> std::sync::Arc<Topic> {
+        self.wait_until_in_sync_beside(topic, Cluster::assert_running).await
+    }
+
+    /// The same, with a call before each look in the place of the assertion that all nodes run.
+    pub async fn wait_until_in_sync_beside(
+        &mut self,
+        topic: &str,
+        mut beside: impl FnMut(&mut Cluster),
+    ) -> std::sync::Arc<Topic> {
         let deadline = Instant::now() + READY_MAX;
         let admin = Admin::new(self.client());
         loop {
-            self.assert_running();
+            beside(self);
             let found = admin.topic(topic).await;
             let is_in_sync = |topic: &Topic| {
                 let whole = |one: &mainstem_client::Partition| one.isr.len() == one.replicas.len();

@@ -4,6 +4,7 @@
 //! programs and examples share its dependencies.
 
 mod dependencies;
+pub(crate) mod previous;
 
 use std::ffi::OsString;
 use std::fs;
@@ -145,8 +146,9 @@ pub(crate) fn examples() -> Result<()> {
     TestBuild::new()?.run("build", &arguments, &[])
 }
 
-/// Test programs, whose number is returned, examples and benchmark cases: all that clippy checks.
-pub(crate) fn tests() -> Result<usize> {
+/// Test programs, whose number is returned, examples and benchmark cases: all that clippy checks. Beside them the previous release, if it
+/// is needed.
+pub(crate) fn tests(needs_previous: bool) -> Result<usize> {
     let build = TestBuild::new()?;
     let nextest = Nextest::install()?;
     let kept = KeptProduct::new()?;
@@ -156,6 +158,9 @@ pub(crate) fn tests() -> Result<usize> {
     rest.extend(benches.iter().flat_map(|name| ["--bench", name]));
     build.run("build", &rest, &[])?;
     kept.take_unoptimised()?;
+    if needs_previous {
+        previous::build()?;
+    }
     Ok(programs)
 }
 

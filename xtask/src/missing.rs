@@ -45,6 +45,8 @@ fn needs() -> Vec<Need> {
     }
     let skipped = "counting instructions".to_owned();
     needs.push(Need { stages: &["counts"], program: "valgrind", skipped, remedy: "valgrind" });
+    let skipped = "the upgrade from the previous release".to_owned();
+    needs.push(Need { stages: &["faults"], program: "git", skipped, remedy: "git" });
     needs
 }
 

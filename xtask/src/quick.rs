@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
     if is_all {
-        return test::run_stages(&Options { only: names(&ALL_STAGES), ..Options::default() });
+        return test::run_stages(&Options { only: names(&ALL_STAGES), is_quick: true, ..Options::default() });
     }
     let changed = match changed(&files(&since)?)? {
         Changed::Packages(packages) if packages.is_empty() => {
@@ -51,7 +51,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         changed => changed,
     };
     println!("{}", changed.text());
-    test::run_stages(&Options { only: names(&STAGES), filter: Some(changed.filter()), ..Options::default() })
+    let filter = Some(changed.filter());
+    test::run_stages(&Options { only: names(&STAGES), filter, is_quick: true, ..Options::default() })
 }
 
 /// The packages that have to be checked again.

@@ -89,13 +89,13 @@ struct Stage {
 const STAGES: &[Stage] = &[
     stage("fmt", 5, |_| check(&["fmt", "--all", "--check"])),
     stage("tidy", 5, |_| tidy::check().map(|()| one_passed())),
-    stage("tests", 300, build_tests),
+    stage("tests", 345, build_tests),
     stage("product", 230, build_product),
     stage("schemas", 1, |_| check_schemas()).with_clients(),
     stage("pure", 90, |options| run_suite(options, Suite::Pure)).with_clients(),
     stage("simulation", 60, |options| run_suite(options, Suite::Simulation)).with_clients(),
     stage("broker", 100, |options| run_suite(options, Suite::Broker)).with_clients(),
-    stage("faults", 330, |options| run_suite(options, Suite::Faults)).with_clients(),
+    stage("faults", 355, |options| run_suite(options, Suite::Faults)).with_clients(),
     stage("kafka", 90, run_kafka).with_clients(),
     stage("readme", 45, |_| run_readme()).with_clients().beside(),
     stage("interop", 170, run_interop).with_clients(),
@@ -130,6 +130,8 @@ pub(crate) struct Options {
     pub(crate) filter: Option<String>,
     /// True if the first test that fails ends its stage.
     pub(crate) is_fail_fast: bool,
+    /// True for a change while it is made: no stage has a test that needs the previous release.
+    pub(crate) is_quick: bool,
 }
 
 impl Options {
@@ -153,6 +155,11 @@ impl Options {
     fn wants(&self, stage: &str) -> bool {
         self.only.is_empty() && (self.is_long || !OF_LONG_RUNS.contains(&stage))
             || self.only.iter().any(|only| only == stage)
+    }
+
+    /// Returns true if tests may start the previous release.
+    fn needs_previous(&self) -> bool {
+        !self.is_quick && self.filter.is_none()
     }
 
     /// The stages in their order.
@@ -315,7 +322,7 @@ fn check(arguments: &[&str]) -> Result<Counts> {
 
 /// Test programs and examples, with lints, and the examples in the documentation.
 fn build_tests(options: &Options) -> Result<Counts> {
-    let programs = build::tests()?;
+    let programs = build::tests(options.needs_previous())?;
     println!("{programs} test programs are built");
     if options.filter.is_none() {
         build::documentation(&variables(options))?;
@@ -373,6 +380,8 @@ fn variables(options: &Options) -> Vec<(&'static str, String)> {
         ("KAFKA_LIB", install::kafka_lib().display().to_string()),
         ("MAINSTEM_BINARY", binary.display().to_string()),
     ];
+    let previous = build::previous::binary();
+    variables.extend(previous.exists().then(|| (build::previous::VARIABLE, previous.display().to_string())));
     // The random inputs of tests differ from commit to commit, and are the same whenever a commit is tested.
     let seed = SEED.to_string();
     let seeds =
@@ -420,6 +429,16 @@ mod tests {
         assert_eq!(all[..COMPILING.len()], COMPILING);
         assert_eq!(all.last(), Some(&"counts"), "bounds on time and fuzzing are for long runs");
         assert_eq!(stages(&["product", "tidy", "fmt"]), ["fmt", "tidy", "product"]);
+    }
+
+    #[test]
+    fn a_quick_run_does_without_the_previous_release() {
+        let parse = |arguments: &[&str]| {
+            Options::parse(&arguments.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap()
+        };
+        assert!(parse(&[]).needs_previous() && parse(&["--only", "tests"]).needs_previous());
+        assert!(!parse(&["--filter", "all()"]).needs_previous());
+        assert!(!Options { is_quick: true, ..Options::default() }.needs_previous());
     }
 
     #[test]

@@ -43,8 +43,13 @@ pub(crate) fn example(name: &str) -> PathBuf {
 /// # Errors
 /// If cargo cannot read the workspace.
 pub(crate) fn packages() -> Result<Vec<String>> {
+    packages_of(&root())
+}
+
+/// The same for the workspace in a folder.
+pub(crate) fn packages_of(workspace: &Path) -> Result<Vec<String>> {
     let mut metadata = Command::new(cargo());
-    metadata.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(root());
+    metadata.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(workspace);
     let output = metadata.stderr(Stdio::inherit()).output().context("start cargo")?;
     ensure!(output.status.success(), "cargo metadata ended with {}", output.status);
     let metadata: Metadata = serde_json::from_slice(&output.stdout).context("read cargo's metadata")?;

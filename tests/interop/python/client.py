@@ -364,9 +364,10 @@ class Loop:
         settings = {"transactional.id": arguments["id"], "linger.ms": 1}
         # A call of send_offsets_to_transaction() may wait for a coordinator that librdkafka has forgotten until the connection to some
         # broker changes, whatever the call's limit is (librdkafka issues 5511, 5456). It forgets all brokers when they are down at once,
-        # unless configured otherwise, and one that the cluster does not name any more, as it hangs: then connections that are not used end.
+        # unless configured otherwise, and one that the cluster does not name any more, as it hangs or starts again. Connections
+        # that were not used for longer than a request may take end then.
         settings["metadata.recovery.strategy"] = "none"
-        settings["connections.max.idle.ms"] = 10_000
+        settings["connections.max.idle.ms"] = 4_000
         self.producer = Producer(common(arguments) | settings)
         settings = {
             "group.id": arguments["group"],

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use mainstem_testkit::java::KafkaJars;
 use rustix::process::{Pid, Signal, kill_process};
@@ -45,6 +45,8 @@ pub(super) struct Node {
     /// Its `log.dirs`, if they are not in its own directory.
     disks: Vec<PathBuf>,
     environment: Vec<(&'static str, PathBuf)>,
+    /// The binary of its next start; none: that of this workspace.
+    program: Option<PathBuf>,
     /// Kafka's jars, if the node runs Kafka.
     jars: Option<KafkaJars>,
     process: Option<Child>,
@@ -56,7 +58,8 @@ impl Node {
     pub(super) fn new(id: i32, home: &Path, jars: Option<KafkaJars>) -> Node {
         let dir = home.join(format!("node-{id}"));
         fs::create_dir_all(&dir).unwrap();
-        Node { id, dir, disks: Vec::new(), environment: Vec::new(), jars, process: None, log_bytes_before: 0 }
+        let (disks, environment) = (Vec::new(), Vec::new());
+        Node { id, dir, disks, environment, program: None, jars, process: None, log_bytes_before: 0 }
     }
 
     /// Sets its log directories. Call it before its properties are written.
@@ -67,6 +70,11 @@ impl Node {
     /// Sets variables in the environment of its process.
     pub(super) fn set_environment(&mut self, environment: Vec<(&'static str, PathBuf)>) {
         self.environment = environment;
+    }
+
+    /// Sets the binary of its next starts.
+    pub(super) fn set_program(&mut self, program: PathBuf) {
+        self.program = Some(program);
     }
 
     pub(super) fn id(&self) -> i32 {
@@ -143,7 +151,7 @@ impl Node {
                 command
             }
             None => {
-                let mut command = Command::new(binary());
+                let mut command = Command::new(self.program.clone().unwrap_or_else(binary));
                 command.args(["start", "--config"]).arg(self.properties());
                 command
             }
@@ -198,17 +206,22 @@ impl Node {
     }
 
     /// Waits until it has ended by itself.
-    pub(super) fn wait_for_end(&mut self) {
+    pub(super) fn wait_for_end(&mut self) -> ExitStatus {
         let mut process = self.process.take().expect("the node runs");
-        within(STOP_MAX, "a node's end", || process.try_wait().unwrap());
+        within(STOP_MAX, "a node's end", || process.try_wait().unwrap())
     }
 
     pub(super) fn is_running(&self) -> bool {
         self.process.is_some()
     }
 
+    /// Its exit status, if it has ended by itself.
+    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+        self.process.as_mut().and_then(|process| process.try_wait().unwrap())
+    }
+
     pub(super) fn assert_running(&mut self) {
-        let ended = self.process.as_mut().and_then(|process| process.try_wait().unwrap());
+        let ended = self.ended();
         assert!(ended.is_none(), "node {} ended by itself with {ended:?}\n{}", self.id, self.tail());
     }
 

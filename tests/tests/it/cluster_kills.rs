@@ -22,6 +22,7 @@ use std::sync::Arc;
 use mainstem_tests::cluster::{Cluster, Setup, System};
 use mainstem_tests::hostile::is_long;
 use mainstem_wire::sample::Rng;
+use tokio::task::JoinSet;
 
 use clients::RealClient;
 use faults::{Fault, Pauses};
@@ -53,7 +54,7 @@ fn rounds_of_each(kinds: &[Fault]) -> u64 {
 }
 
 /// Those of these clients that are installed.
-fn installed(clients: &[RealClient]) -> Vec<RealClient> {
+pub(crate) fn installed(clients: &[RealClient]) -> Vec<RealClient> {
     clients.iter().copied().filter(|client| client.is_installed()).collect()
 }
 
@@ -102,13 +103,13 @@ fn a_rolling_restart_is_no_error_to_real_clients() {
     runtime().block_on(rolls(cluster, &others, random()));
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime")
 }
 
 /// The choices of a run, by a seed that is printed.
-fn random() -> Rng {
+pub(crate) fn random() -> Rng {
     Rng(mainstem_testkit::seed())
 }
 
@@ -150,20 +151,30 @@ async fn rolls(mut cluster: Cluster, others: &Others, mut rng: Rng) {
     let mut actors = start_actors(&run, &cluster, others, &mut rng);
     run.wait_for_begun_clients(&cluster).await;
     for node in cluster.ids() {
-        // Apache Kafka has no such answer.
-        if cluster.system() == System::Mainstem {
-            cluster.wait_until_may_stop(node);
-        }
-        let before = run.progress();
-        cluster.stop(node);
-        run.wait_for_clients_after(&before, &cluster).await;
-        cluster.start_node(node);
-        for topic in TOPICS {
-            cluster.wait_until_in_sync(topic).await;
-        }
-        run.wait_for_clients_after(&run.progress(), &cluster).await;
-        assert_no_actor_has_failed(&mut actors).await;
+        stop_in_order(&mut cluster, &run, node).await;
+        start_again(&mut cluster, &run, node, &mut actors).await;
     }
     outcome::finish(&run, &mut cluster, actors, others).await;
     assert_eq!(run.errors(), [""; 0], "see the clients' logs in {}", cluster.home().display());
+}
+
+/// Stops a node in order, when it says that it may stop. All clients make progress without it.
+pub(crate) async fn stop_in_order(cluster: &mut Cluster, run: &Run, node: i32) {
+    // Apache Kafka has no such answer.
+    if cluster.system() == System::Mainstem {
+        cluster.wait_until_may_stop(node);
+    }
+    let before = run.progress();
+    cluster.stop(node);
+    run.wait_for_clients_after(&before, cluster).await;
+}
+
+/// Starts a node again. Its replicas get in sync, and all clients make progress.
+pub(crate) async fn start_again(cluster: &mut Cluster, run: &Run, node: i32, actors: &mut JoinSet<()>) {
+    cluster.start_node(node);
+    for topic in TOPICS {
+        cluster.wait_until_in_sync(topic).await;
+    }
+    run.wait_for_clients_after(&run.progress(), cluster).await;
+    assert_no_actor_has_failed(actors).await;
 }

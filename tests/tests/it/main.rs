@@ -14,6 +14,7 @@ mod cluster_lost_files;
 mod cluster_operations;
 mod cluster_security;
 mod cluster_snapshots;
+mod cluster_upgrade;
 mod codec_differential;
 mod compaction;
 mod consumer_groups;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Faults of `tests/planted` that name this crate. `cargo xtask planted --seeds` plants each, and fails where no test here does.
-const FAULTS: [&str; 24] = [
+const FAULTS: [&str; 25] = [
     "commit-of-an-earlier-generation",
     "compacted-where-batches-are-counted",
     "decided-in-one-epoch-written-in-another",
@@ -18,6 +18,7 @@ const FAULTS: [&str; 24] = [
     "leader-confirmed-by-itself",
     "lost-acknowledgement",
     "metadata-applied-before-they-are-committed",
+    "new-format-at-the-old-level",
     "output-used-after-it-was-removed",
     "records-deleted-before-the-group-knows",
     "session-never-expires",

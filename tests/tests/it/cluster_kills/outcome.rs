@@ -24,7 +24,25 @@ const SHOWN_MAX: usize = 20;
 
 /// Ends the load, reads everything, and judges it. Then the nodes stop. With real clients, Kafka's tools check their
 /// files, which takes a JVM for each kind of topic.
-pub(crate) async fn finish(run: &Run, cluster: &mut Cluster, mut actors: JoinSet<()>, others: &Others) {
+pub(crate) async fn finish(run: &Run, cluster: &mut Cluster, actors: JoinSet<()>, others: &Others) {
+    let ends = judge(run, cluster, actors, others).await;
+    // The last nodes of a cluster of Kafka would wait for a controller that is gone.
+    if cluster.system() == System::Mainstem {
+        cluster.ids().into_iter().for_each(|id| cluster.stop(id));
+        if !others.clients.is_empty() {
+            let log_dirs: Vec<_> = cluster.ids().into_iter().map(|id| cluster.log_dirs(id)).collect();
+            assert_kafka_finds_equal_replicas(&log_dirs, &ends);
+        }
+    }
+}
+
+/// Ends the load, reads everything, and judges it. Returns the ends of all partitions by their names.
+pub(crate) async fn judge(
+    run: &Run,
+    cluster: &mut Cluster,
+    mut actors: JoinSet<()>,
+    others: &Others,
+) -> BTreeMap<String, i64> {
     for topic in TOPICS {
         cluster.wait_until_in_sync(topic).await;
     }
@@ -36,15 +54,7 @@ pub(crate) async fn finish(run: &Run, cluster: &mut Cluster, mut actors: JoinSet
     }
     let ends = read_replicas(run, cluster).await;
     check(run, cluster);
-    // The last nodes of a cluster of Kafka would wait for a controller that is gone.
-    if cluster.system() == System::Mainstem {
-        let ids = cluster.ids();
-        ids.iter().for_each(|id| cluster.stop(*id));
-        if !others.clients.is_empty() {
-            let log_dirs: Vec<_> = ids.iter().map(|id| cluster.log_dirs(*id)).collect();
-            assert_kafka_finds_equal_replicas(&log_dirs, &ends);
-        }
-    }
+    ends
 }
 
 /// Reads each topic from its beginning to its end, and waits until the groups have done so.
