@@ -4,6 +4,7 @@ The commands, their arguments and the files that they read and write are the sam
 in tests/interop/README.md.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -29,6 +30,8 @@ from confluent_kafka.admin import (
 DEADLINE_S = 90
 # A call that has not come to its end by then is made again.
 CALL_S = 10
+# So often a transactional producer asks for something that connects it. It is longer than its connections may be idle.
+RECONNECT_S = 6
 ASSIGNORS = {"eager": "range", "cooperative": "cooperative-sticky"}
 
 
@@ -365,9 +368,10 @@ class Loop:
         # A call of send_offsets_to_transaction() may wait for a coordinator that librdkafka has forgotten until the connection to some
         # broker changes, whatever the call's limit is (librdkafka issues 5511, 5456). It forgets all brokers when they are down at once,
         # unless configured otherwise, and one that the cluster does not name any more, as it hangs or starts again. Connections
-        # that were not used for longer than a request may take end then.
+        # that were not used for longer than a request may take end then, and new ones are made. A transaction outlasts some of that.
         settings["metadata.recovery.strategy"] = "none"
         settings["connections.max.idle.ms"] = 4_000
+        settings["transaction.timeout.ms"] = 300_000
         self.producer = Producer(common(arguments) | settings)
         settings = {
             "group.id": arguments["group"],
@@ -384,6 +388,7 @@ class Loop:
     def run(self, stopping):
         # What one before it has left open is aborted by that.
         again(self.producer.init_transactions)
+        threading.Thread(target=self.connect_again, args=[stopping], daemon=True).start()
         self.consumer.subscribe([self.topic], on_assign=self.assigned, on_revoke=self.taken, on_lost=self.taken)
         while not stopping.is_set():
             self.gather()
@@ -391,6 +396,12 @@ class Loop:
                 self.pass_on()
             self.out.flush()
         self.consumer.close()
+
+    def connect_again(self, stopping):
+        """Asks a broker for something, now and then, which makes a connection when all have ended as idle."""
+        while not stopping.wait(RECONNECT_S):
+            with contextlib.suppress(KafkaException):
+                self.producer.list_topics(self.output, timeout=1)
 
     def gather(self):
         message, end = self.consumer.poll(0.1), time.monotonic() + self.GATHER_S
