@@ -10,9 +10,11 @@ use mainstem_runtime::sync::Condvar;
 use parking_lot::Mutex;
 
 use crate::broker::Broker;
+use mainstem_net::latency::{Part, Since};
 use mainstem_runtime::heap::Trimming;
 use mainstem_runtime::supervised::{self, Role};
 use mainstem_store::upkeep::{Every, Upkeep};
+use mainstem_wire::ApiKey;
 
 /// The interval of checks for due work. `flush.ms` and `file.delete.delay.ms` are as exact as this.
 const TICK: Duration = Duration::from_millis(500);
@@ -23,6 +25,9 @@ const SECURITY_INTERVAL_MS: u64 = 10_000;
 
 /// The interval of checks whether much memory was freed.
 const TRIM_INTERVAL_MS: u64 = 2_000;
+
+/// The interval of looks at how fast producers get their acknowledgements.
+const ACKNOWLEDGEMENTS_INTERVAL_MS: u64 = 1_000;
 
 /// The thread, with a way to end it.
 pub(crate) struct Housekeeping {
@@ -72,6 +77,8 @@ struct Rounds {
     security: Every,
     trim: Every,
     trimming: Trimming,
+    acknowledgements: Every,
+    acknowledged: Since,
 }
 
 impl Rounds {
@@ -82,6 +89,8 @@ impl Rounds {
             security: Every::new(clock, SECURITY_INTERVAL_MS),
             trim: Every::new(clock, TRIM_INTERVAL_MS),
             trimming: Trimming::default(),
+            acknowledgements: Every::new(clock, ACKNOWLEDGEMENTS_INTERVAL_MS),
+            acknowledged: Since::default(),
         }
     }
 
@@ -94,7 +103,18 @@ impl Rounds {
         if self.trim.is_due(now) {
             self.trimming.look();
         }
+        if self.acknowledgements.is_due(now) {
+            self.look_at_acknowledgements(broker);
+        }
         // This is the longest part, which waits for disks.
         self.upkeep.run(&broker.store, broker.controller.log());
+    }
+
+    /// Copies of partitions are as fast as producers hardly notice.
+    fn look_at_acknowledgements(&mut self, broker: &Broker) {
+        let latencies = &broker.net.counters.latencies;
+        let p99_ms = latencies.quantile_since(&mut self.acknowledged, ApiKey::Produce, Part::Total, 0.99);
+        let p99_us = p99_ms.map(|ms| (ms * 1_000.0) as u64);
+        broker.store.copies.note_acknowledgements(p99_us, broker.clock.mono_ms());
     }
 }

@@ -13,6 +13,7 @@ use mainstem_store::topics::Topic;
 mod authentication;
 mod authorizer;
 mod cleaner;
+mod copies;
 mod kafka;
 mod process;
 mod quotas;
@@ -141,6 +142,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     sessions::expose(broker, &mut text);
     kafka::expose(broker, &topics, &shown, &mut text);
     cleaner::expose(broker, &mut text);
+    copies::expose(broker, &mut text);
     process::expose(&mut text);
     quotas::expose(broker, &mut text);
     telemetry::expose(broker, &mut text);

@@ -41,7 +41,9 @@ use crate::turns::{Classes, OneAtATime};
 use mainstem_controller::features::MAINSTEM_VERSION;
 use mainstem_links::awaited::Awaited;
 use mainstem_links::ticker::Ticker;
-use mainstem_links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, SilenceLimits};
+use mainstem_links::{
+    AbsenceLimits, CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, NodeGate, Peer, SilenceLimits,
+};
 use mainstem_listener_security::ListenerSecurityError;
 use mainstem_net::answers::{ANSWER_BYTES_MAX, AnswerMemory};
 use mainstem_net::buffers::RequestMemory;
@@ -384,6 +386,7 @@ impl Server {
             clock: clock.clone(),
             replica_lag_max_ms: config.replication.lag_time_max_ms,
             catch_up_rate: CATCH_UP_RATE,
+            absence: AbsenceLimits::default(),
             silence: SilenceLimits::default(),
             awaited: health.awaited().clone(),
         };
@@ -444,6 +447,7 @@ impl Server {
         self.housekeeping.stop();
         self.watcher.stop();
         broker.store.moves.stop();
+        broker.store.copies.stop();
         self.dir_failures.stop();
         if let Some(others) = self.others {
             others.stop(&broker);

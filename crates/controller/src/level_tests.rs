@@ -60,7 +60,7 @@ fn the_level_rises_when_all_nodes_can_work_at_it() {
     session.start(&start_of(2, 2, 2));
     let raise = |session: &mut Session, level| session.update(VERSION, &[(NAME, level, UPGRADE)]);
     let unknown = refusal(2, "Broker 3 is not registered: start it first.");
-    assert_eq!(raise(&mut session, 2), unknown, "nobody knows what it can");
+    assert_eq!(raise(&mut session, 2), unknown, "it is not known what that node can");
     session.start(&start_of_0_1(3, 3));
     let end = session.end();
     assert_eq!(raise(&mut session, 2), refusal(2, "Broker 3 only supports versions 1-1"));

@@ -63,8 +63,7 @@ use mainstem_runtime::sync::{self, Condvar, RecvTimeoutError, Thread};
 use out_of_sync::OutOfSync;
 use outbox::{Item, Outbox};
 use setbacks::Setbacks;
-use throttle::Throttle;
-pub use throttle::{CATCH_UP_RATE, Rates};
+pub use throttle::{CATCH_UP_RATE, Rates, Throttle};
 
 /// Limit of the bytes of a frame behind its head: that of Kafka's requests (`socket.request.max.bytes`), and more than a
 /// batch can have.
@@ -107,8 +106,25 @@ pub struct LinksOptions {
     pub catch_up_rate: u64,
     /// Limits of a link's silence.
     pub silence: SilenceLimits,
+    /// Limits of the time and the bytes for which groups wait for a replica that is away.
+    pub absence: AbsenceLimits,
     /// The place of the nodes that are not reached.
     pub awaited: Arc<Awaited>,
+}
+
+/// Limits up to which the logs of a group stay as they are for a replica that is away. Behind them it gets a copy when it is back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AbsenceLimits {
+    /// Time without progress, in milliseconds.
+    pub time_ms: u64,
+    /// Bytes of the log that it holds back.
+    pub bytes: u64,
+}
+
+impl Default for AbsenceLimits {
+    fn default() -> Self {
+        AbsenceLimits { time_ms: 15 * 60_000, bytes: 1 << 30 }
+    }
 }
 
 /// Limits of the silence of links, by the machine's clock: the kernels of both ends count too.
@@ -379,18 +395,26 @@ impl Links {
         (wakes, lost)
     }
 
-    /// Rates of Kafka's keys, in place of those before.
-    pub fn set_rates(&self, rates: Rates) {
+    /// Rates of Kafka's keys, in place of those before. Returns true if they are others.
+    pub fn set_rates(&self, rates: Rates) -> bool {
         let mut current = self.rates.write();
-        if *current != rates {
+        let are_new = *current != rates;
+        if are_new {
             *current = rates;
             self.throttle.reset(self.clock().instant());
         }
+        are_new
     }
 
     /// Bytes a second for a replica that catches up: see [`Rates`].
     pub fn catch_up_rate(&self, is_led: bool, follower: Option<i32>) -> u64 {
-        self.rates.read().of(is_led, follower).unwrap_or(self.options.catch_up_rate)
+        self.throttled_rate(is_led, follower).unwrap_or(self.options.catch_up_rate)
+    }
+
+    /// Bytes a second that Kafka's throttles leave a replica, the lower one of those that count for it: this node's where `is_led`,
+    /// and that of the node that follows. None if no throttle counts.
+    pub fn throttled_rate(&self, is_led: bool, follower: Option<i32>) -> Option<u64> {
+        self.rates.read().of(is_led, follower)
     }
 
     /// Wakes writers.
@@ -541,6 +565,11 @@ impl Links {
     /// `replica.lag.time.max.ms`.
     pub fn replica_lag_max_ms(&self) -> u64 {
         self.options.replica_lag_max_ms
+    }
+
+    /// Limits up to which groups wait for a replica that is away.
+    pub fn absence_limits(&self) -> AbsenceLimits {
+        self.options.absence
     }
 
     /// A replica was found to need what is not here any more.

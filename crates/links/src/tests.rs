@@ -48,6 +48,7 @@ impl Alone {
             clock: Clock::start(),
             replica_lag_max_ms: 30_000,
             catch_up_rate: CATCH_UP_RATE,
+            absence: AbsenceLimits::default(),
             silence,
             awaited: Arc::default(),
         };
@@ -250,6 +251,7 @@ fn asking(port: u16) -> Arc<Links> {
         clock: Clock::start(),
         replica_lag_max_ms: 30_000,
         catch_up_rate: CATCH_UP_RATE,
+        absence: AbsenceLimits::default(),
         silence: SilenceLimits::default(),
         awaited: Arc::default(),
     };

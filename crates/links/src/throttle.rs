@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 /// Bytes a second that a node sends to all replicas together that catch up, where partitions can do without them.
 pub const CATCH_UP_RATE: u64 = 64 << 20;
 
-/// One append keeps others waiting for no longer, however low the rate is.
+/// One send keeps others waiting for no longer, however low the rate is.
 const COST_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// Rates that an operator has set, in bytes per second, for the replicas that their topics name as throttled.
@@ -29,29 +29,32 @@ impl Rates {
     }
 }
 
-/// Spaces appends so that they have a rate. There is no burst: each is followed by the pause that it costs.
+/// Spacing of sends that gives them a rate. There is no burst: each send is followed by the pause that it costs.
+///
+/// Senders that look at the same time may all send: each pays, and the next pause is that much longer.
 #[derive(Debug)]
-pub(super) struct Throttle {
+pub struct Throttle {
     free_at: Mutex<Instant>,
 }
 
 impl Throttle {
-    pub(super) fn new(now: Instant) -> Throttle {
+    /// Makes one under which the first send may go at `now`.
+    pub fn new(now: Instant) -> Throttle {
         Throttle { free_at: Mutex::new(now) }
     }
 
-    /// Forgets what was sent at earlier rates: the next append may be sent at `now`.
-    pub(super) fn reset(&self, now: Instant) {
+    /// Forgets what was sent at earlier rates: the next send may go at `now`.
+    pub fn reset(&self, now: Instant) {
         *self.free_at.lock() = now;
     }
 
-    /// Time from `now` until the next append may be sent.
-    pub(super) fn pause(&self, now: Instant) -> Duration {
+    /// Time from `now` until the next send may go: zero if it may go now.
+    pub fn pause(&self, now: Instant) -> Duration {
         self.free_at.lock().saturating_duration_since(now)
     }
 
-    /// Counts bytes that are sent, at a rate of `bytes_per_second`.
-    pub(super) fn charge(&self, now: Instant, bytes: u64, bytes_per_second: u64) {
+    /// Counts bytes that are sent, at a rate of `bytes_per_second` (0 counts as 1). They cost a day at most.
+    pub fn charge(&self, now: Instant, bytes: u64, bytes_per_second: u64) {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_second.max(1));
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).min(COST_MAX);
         let mut free_at = self.free_at.lock();

@@ -373,7 +373,12 @@ impl LogDir {
     }
 
     /// Gives a partition's directory the name of one that is out of service; durable after a sync of this directory.
-    fn rename_aside(&self, partition: &TopicPartition, why: SetAside, due_mono_ms: u64) -> io::Result<()> {
+    pub(crate) fn rename_aside(
+        &self,
+        partition: &TopicPartition,
+        why: SetAside,
+        due_mono_ms: u64,
+    ) -> io::Result<()> {
         let path = self.path.join(set_aside_name(partition, why, &uuid::random()));
         let before = self.partition_path(partition);
         let bytes = (why == SetAside::Stray).then(|| bytes_in(&*self.storage, &before));

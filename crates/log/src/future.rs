@@ -9,7 +9,6 @@
 use crate::append::Prepared;
 use crate::config::LogConfig;
 use crate::dir::{LastStop, LogDir};
-use crate::epoch_checkpoint::EpochCheckpoint;
 use crate::error::{AppendError, LogError, ReadError};
 use crate::flusher::FlushWork;
 use crate::log::Log;
@@ -122,6 +121,8 @@ impl FutureLog {
             recovery_point: base,
             noted_start: base,
             keeps_deleted: false,
+            keeps_noted: false,
+            watch: None,
             names,
         };
         let (log, _) = Log::open_in(dir, path, partition, config, left, mono_ms)?;
@@ -359,12 +360,7 @@ impl TakenOver {
     /// As [`sync_retired`](Self::sync_retired).
     pub fn name(&self, log: &mut Log) -> Result<(), LogError> {
         let path = log.dir.name_future(log.path(), &log.partition).map_err(failing(&log.dir, log.path()))?;
-        let epochs_unwritten = log.epochs_to_write().is_some();
-        log.files.dir = Arc::from(path);
-        // They know their files by name.
-        log.epoch_checkpoint = EpochCheckpoint::new(log.files.clone(), epochs_unwritten);
-        log.segments.iter_mut().for_each(|segment| segment.close_cached());
-        log.flush.note_renamed(&log.files.dir);
+        log.note_renamed(path);
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use crate::config::LogConfig;
 use crate::dir::LogDir;
 use crate::epoch_checkpoint::EpochCheckpoint;
 use crate::error::LogError;
+use crate::export::Held;
 use crate::files::{FileKind, PartitionFiles};
 use crate::flush::FlushState;
 use crate::leader_epochs::{CHECKPOINT_BYTES_MAX, EpochEnd, LEADER_EPOCH_CHECKPOINT, LeaderEpochs};
@@ -27,7 +28,7 @@ use crate::verification::Verifications;
 use mainstem_records::LeaderEpoch;
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The partition of a log.
@@ -130,6 +131,8 @@ pub struct Log {
     /// Base offset of the output of a compaction that has the names which survive a crash, and is not read from yet.
     pub(crate) committed_output: Option<i64>,
     pub(crate) deletions: Deletions,
+    /// The hold of an export on the files.
+    pub(crate) exported: Held,
     /// The log end when it was maintained last.
     pub(crate) maintained_end: i64,
     pub(crate) generation: Generation,
@@ -311,6 +314,16 @@ impl Log {
     /// Index of the segment that holds an offset at or behind the first segment's.
     pub(crate) fn segment_of(&self, offset: i64) -> usize {
         self.segments.partition_point(|segment| segment.base_offset <= offset).saturating_sub(1)
+    }
+
+    /// Notes that the partition's directory has another name.
+    pub(crate) fn note_renamed(&mut self, path: PathBuf) {
+        let epochs_unwritten = self.epochs_to_write().is_some();
+        self.files.dir = Arc::from(path);
+        // They know their files by name.
+        self.epoch_checkpoint = EpochCheckpoint::new(self.files.clone(), epochs_unwritten);
+        self.segments.iter_mut().for_each(|segment| segment.close_cached());
+        self.flush.note_renamed(&self.files.dir);
     }
 
     /// Makes the checkpoint of the epochs durable, if they changed.

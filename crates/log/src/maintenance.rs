@@ -153,7 +153,8 @@ impl Log {
         self.check_running()?;
         let mut done = work.done;
         if work.generation == self.generation {
-            if let Some(before) = work.delete_before {
+            // What an export holds goes the next time.
+            if let Some(before) = work.delete_before.filter(|_| !self.is_exported()) {
                 let deleted = self.delete_segments(before, work.mono_ms, &mut done);
                 deleted.inspect_err(|error| self.dir.note_failure(error))?;
             }

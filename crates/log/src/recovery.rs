@@ -15,6 +15,7 @@ use crate::config::LogConfig;
 use crate::dir::{LastStop, LogDir};
 use crate::epoch_checkpoint::EpochCheckpoint;
 use crate::error::LogError;
+use crate::export::Held;
 use crate::files::{FileKind, PartitionFiles};
 use crate::flush::FlushState;
 use crate::flusher::FlushWork;
@@ -86,6 +87,10 @@ pub(crate) struct Left {
     pub(crate) noted_start: i64,
     /// Segments before the log start stay, since other replicas may lack them.
     pub(crate) keeps_deleted: bool,
+    /// The directory's checkpoints are of another log of the partition, and stay as they are.
+    pub(crate) keeps_noted: bool,
+    /// Watches the recovery in the place of the directory's watch.
+    pub(crate) watch: Option<Arc<RecoveryWatch>>,
     /// Names that the first flush has to sync.
     pub(crate) names: FlushWork,
 }
@@ -148,6 +153,8 @@ impl Log {
             recovery_point: noted(dir.checkpoints().recovery_point.get(&partition)),
             noted_start: noted(dir.checkpoints().log_start.get(&partition)),
             keeps_deleted,
+            keeps_noted: false,
+            watch: None,
             names,
         };
         let (log, report) = Log::open_in(dir, path, partition, config, left, mono_ms)?;
@@ -171,7 +178,7 @@ impl Log {
         let mut opening = Opening {
             files: &files,
             config: &config,
-            watch: dir.recovery_watch(),
+            watch: left.watch.as_deref().unwrap_or(dir.recovery_watch()),
             last_stop: left.last_stop,
             recovery_point: left.recovery_point,
             noted_start: left.noted_start,
@@ -209,6 +216,7 @@ impl Log {
             flush,
             committed_output: None,
             deletions: Deletions::default(),
+            exported: Held::default(),
             maintained_end: opened.log_end,
             generation: Generation::default(),
             stopped: None,
@@ -219,14 +227,21 @@ impl Log {
         };
         log.reload_producers(rebuild_from, mono_ms)?;
         log.note_unsynced(report.last_stop)?;
-        // A truncation that was interrupted has cut the log before it noted so.
-        log.lower_recovery_point(log.log_end)?;
-        log.lower_noted()?;
+        log.lower_checkpoints(left.keeps_noted)?;
         Ok((log, report))
     }
 }
 
 impl Log {
+    /// A truncation that was interrupted has cut the log before it noted so.
+    fn lower_checkpoints(&mut self, keeps_noted: bool) -> Result<(), LogError> {
+        if keeps_noted {
+            return Ok(());
+        }
+        self.lower_recovery_point(self.log_end)?;
+        self.lower_noted()
+    }
+
     /// A process that was killed may not have synced the snapshot that is built upon, nor the transaction indexes: what was
     /// added to them, and what was cut off.
     fn note_unsynced(&mut self, last_stop: LastStop) -> Result<(), LogError> {

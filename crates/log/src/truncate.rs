@@ -74,6 +74,10 @@ impl Log {
         let (Cut::Suffix(end) | Cut::Everything(end)) = cut;
         // A sync that is under way is of other records.
         self.flush.note_cut(end.max(0));
+        self.exported.end_if_cut(match cut {
+            Cut::Suffix(to) => to,
+            Cut::Everything(_) => i64::MIN,
+        });
         let done = self.settle_compaction().and_then(|()| match cut {
             Cut::Suffix(to) if to >= self.segments[0].base_offset => self.cut_suffix(to, mono_ms),
             Cut::Suffix(offset) | Cut::Everything(offset) => self.start_empty(offset.max(0), mono_ms),

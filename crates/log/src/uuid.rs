@@ -51,6 +51,14 @@ pub(crate) fn to_hex(id: &[u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(*id))
 }
 
+/// The id of 32 hexadecimal digits; `None`: it is none.
+pub(crate) fn from_hex(text: &str) -> Option<[u8; 16]> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_id = text.len() == 32 && text.bytes().all(is_digit);
+    let number = is_id.then(|| u128::from_str_radix(text, 16).ok()).flatten()?;
+    Some(number.to_be_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -115,6 +115,11 @@ fn sum(a: Counts, b: Counts) -> Counts {
     std::array::from_fn(|bucket| a[bucket] + b[bucket])
 }
 
+/// Counts since those of before. What follows from two counts may be one behind for an instant.
+fn difference(now: &Counts, before: &Counts) -> Counts {
+    std::array::from_fn(|bucket| now[bucket].saturating_sub(before[bucket]))
+}
+
 /// Adds this many requests without time to the counts.
 fn with_zeros(mut counts: Counts, zeros: u64) -> Counts {
     counts[0] += zeros;
@@ -133,6 +138,10 @@ struct Looks {
     last: HashMap<(u16, Part), Box<Counts>>,
     before: HashMap<(u16, Part), Box<Counts>>,
 }
+
+/// The counts at the last look of one reader, for one part of one API. By default nothing was looked at yet.
+#[derive(Default)]
+pub struct Since(Option<Box<Counts>>);
 
 /// Quantiles in milliseconds (or bytes), and how many requests there were since the start.
 pub struct Summary {
@@ -193,14 +202,23 @@ impl Latencies {
             let now = self.by_api[api as usize].counts(part);
             let count = now.iter().sum();
             let recent: Counts = match looks.before.get(&(api as u16, part)) {
-                // What follows from two counts may be one behind for an instant.
-                Some(before) => std::array::from_fn(|bucket| now[bucket].saturating_sub(before[bucket])),
+                Some(before) => difference(&now, before),
                 None => now,
             };
             let quantiles = QUANTILES.map(|(name, rank)| (name, quantile(&recent, rank) / part.unit()));
             (count > 0).then_some(Summary { api, count, quantiles })
         };
         apis.filter_map(summary).collect()
+    }
+
+    /// A quantile (from 0 to 1) of what was recorded since the last look of a reader, in milliseconds (or bytes). It is the upper
+    /// bound of a bucket, so up to a quarter too high. None if nothing was recorded since.
+    pub fn quantile_since(&self, since: &mut Since, api: ApiKey, part: Part, rank: f64) -> Option<f64> {
+        let now = self.by_api[api as usize].counts(part);
+        let recent = since.0.as_deref().map_or(now, |before| difference(&now, before));
+        since.0 = Some(Box::new(now));
+        let value = quantile(&recent, rank) / part.unit();
+        (!value.is_nan()).then_some(value)
     }
 
     fn counts(&self) -> HashMap<(u16, Part), Box<Counts>> {
@@ -273,6 +291,29 @@ mod tests {
             let exact = name.parse::<f64>().expect("a number");
             assert!((exact..=exact * 1.26).contains(&value), "{name}: {value}");
         }
+    }
+
+    #[test]
+    fn a_reader_sees_the_quantile_of_what_was_recorded_since_its_last_look() {
+        let latencies = Latencies::default();
+        let (mut since, mut other) = (Since::default(), Since::default());
+        let p99 = |since: &mut Since| latencies.quantile_since(since, ApiKey::Produce, Part::Total, 0.99);
+        let produced = |count: u64, ms: u64| {
+            (0..count).for_each(|_| latencies.answered_at_once(ApiKey::Produce, Duration::from_millis(ms)));
+        };
+        let about =
+            |found: Option<f64>, ms: f64| found.is_some_and(|found| (ms..=ms * 1.25).contains(&found));
+        assert_eq!(p99(&mut since), None, "nothing was recorded");
+        produced(1_000, 5);
+        assert!(about(p99(&mut since), 5.0));
+        assert_eq!(p99(&mut since), None, "nothing was recorded since");
+        produced(90, 2);
+        latencies.answered_later(ApiKey::Produce, Duration::from_millis(40), Duration::ZERO);
+        latencies.answered_at_once(ApiKey::Fetch, Duration::from_secs(1));
+        assert!(about(p99(&mut since), 40.0), "one of 91 is above a hundredth, and a Fetch is none");
+        produced(1_000, 2);
+        assert!(about(p99(&mut since), 2.0));
+        assert!(about(p99(&mut other), 5.0), "another reader has its own looks");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use mainstem_coordination::transactions::MarkerOutcome;
 use mainstem_links::{CallHandler, CallKind, CallReply};
 use mainstem_log::TransactionMarker;
 use mainstem_records::{CoordinatorEpoch, ProducerEpoch, ProducerId};
+use mainstem_store::copies::COPY;
 use mainstem_wire::ErrorCode;
 
 use crate::cluster::calls::{Answer, Answered, Ask, Who, decode_forwarded, encode};
@@ -66,6 +67,10 @@ impl CallHandler for Answers {
                 },
                 SNAPSHOT => match node.controller.answer_snapshot(from, &body) {
                     Some(range) => range,
+                    None => return,
+                },
+                COPY => match node.local.store.copies.answer(&node.local.store, from, &body) {
+                    Some(answer) => answer,
                     None => return,
                 },
                 CLOCK => node.local.clock.wall_ms().to_be_bytes().to_vec(),

@@ -429,7 +429,9 @@ impl MetadataEvents for Cluster {
         let in_file = replication.follower_throttled_rate.filter(|_| set_for(own).is_none());
         let rate_of = |node: i32| set_for(node.to_string()).or_else(|| set_for(String::new())).or(in_file);
         let followers = self.quorum.ids().filter_map(|node| Some((node, rate_of(node)?))).collect();
-        self.links.set_rates(Rates { leader: replication.leader_throttled_rate, followers });
+        if self.links.set_rates(Rates { leader: replication.leader_throttled_rate, followers }) {
+            self.local.store.copies.note_rates(self.local.clock.instant());
+        }
     }
 }
 

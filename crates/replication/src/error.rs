@@ -2,6 +2,7 @@
 
 use crate::group::ReplicaId;
 use crate::journal::JournalError;
+use mainstem_log::partition_dir::TopicPartition;
 use mainstem_log::storage::StorageFault;
 use mainstem_log::{AppendError, LogError, ReadError};
 use std::io;
@@ -40,6 +41,15 @@ pub enum ReplicaError {
         end: i64,
         /// Offset at which the entries of the group begin.
         start: i64,
+    },
+    /// A copy of the leader's log was about to take the place of the log, and is gone.
+    #[error(
+        "the copy of the leader's log that was to take the place of {partition} is gone from the log directory: put back the directory as \
+         this node had it, or delete the topic and create it again"
+    )]
+    CopyGone {
+        /// The partition.
+        partition: TopicPartition,
     },
     /// The Raft library refused.
     #[error("raft: {0}")]

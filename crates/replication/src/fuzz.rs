@@ -1,5 +1,7 @@
 //! Fuzz bodies of this crate: any bytes are read without a panic, and what is read is written as it was.
 
+use crate::copies::manifest::{Manifest, sealed_for_fuzz};
+use crate::copies::question::{Answer, Question};
 use crate::group::GroupId;
 use crate::journal::{self, replay_for_fuzz};
 use crate::link::{self, Frame};
@@ -49,5 +51,21 @@ pub fn link(data: &[u8]) {
         let decoded = link::decode(&again, 1 << 20);
         assert_eq!(decoded, Ok(Some((frame, again.len()))));
         rest = &rest[len..];
+    }
+}
+
+/// A manifest, a question about a copy, or its answer: any bytes are one or are refused, and it is written as it was. The bytes are
+/// taken for the fields of a manifest too, which the checksum alone would refuse.
+pub fn copies(data: &[u8]) {
+    for bytes in [data, &sealed_for_fuzz(data)] {
+        if let Ok(manifest) = Manifest::decode(bytes) {
+            assert_eq!(manifest.encode(), bytes);
+        }
+    }
+    if let Some(question) = Question::decode(data) {
+        assert_eq!(question.encode(), data);
+    }
+    if let Some(answer) = Answer::decode(data) {
+        assert_eq!(answer.encode(), data);
     }
 }

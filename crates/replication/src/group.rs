@@ -62,6 +62,22 @@ impl Configuration {
         Configuration { voters: voters.to_vec(), ..Configuration::default() }
     }
 
+    /// The same members with each list in ascending order, as the library gives them; a founder may name them in any order.
+    pub fn in_order(&self) -> Configuration {
+        let sorted = |list: &[ReplicaId]| {
+            let mut list = list.to_vec();
+            list.sort_unstable();
+            list
+        };
+        Configuration {
+            voters: sorted(&self.voters),
+            learners: sorted(&self.learners),
+            voters_outgoing: sorted(&self.voters_outgoing),
+            learners_next: sorted(&self.learners_next),
+            auto_leave: self.auto_leave,
+        }
+    }
+
     /// All replicas, each list after the other.
     pub fn replicas(&self) -> impl Iterator<Item = ReplicaId> {
         self.lists().into_iter().flatten().copied()

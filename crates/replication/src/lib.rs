@@ -6,11 +6,14 @@
 //!
 //! [`snapshots`] are what takes the place of a log's beginning, where there are any.
 //!
+//! [`copies`] are how a replica gets the beginning of a log that is too far ahead of its own.
+//!
 //! [`link`] has the frames that go between nodes. [`history`] judges what clients of a simulated or a real cluster saw.
 //!
 //! Architecture invariant: no sockets, clock, threads or async. The algorithm is the `raft` crate's; this crate gives
 //! it a log whose entries are record batches.
 
+pub mod copies;
 pub mod journal;
 pub mod link;
 pub mod snapshots;
@@ -38,6 +41,7 @@ pub use index::{EntryIndex, Position, RECENT_MAX, RECENT_MIN};
 pub use raft::eraftpb;
 pub use replica::{
     Replica, ReplicaOptions, StepError,
+    copies::finish_replacement,
     effects::{Effects, Outgoing},
     group_journal::found,
     losses::Lost,

@@ -16,7 +16,7 @@
 //!
 //! A replica is its parts, each with fields of its own: [`EntryLog`], [`GroupJournal`], [`RaftGroup`], [`PeerFlow`], [`Losses`],
 //! [`Promises`], [`FreeSpace`]. What concerns several of them is in `impl Replica`, in the order in which it has to happen:
-//! here, and for one subject each in [`readys`], [`timing`], [`lost_entries`], [`shortage`], [`offers`], [`upkeep`] and [`queries`].
+//! here, and for one subject each in [`readys`], [`timing`], [`lost_entries`], [`shortage`], [`offers`], [`copies`], [`upkeep`] and [`queries`].
 
 use crate::error::{LeaderAppendError, MessageError, ReplicaError};
 use crate::group::{Configuration, GroupId, ReplicaId};
@@ -31,7 +31,7 @@ use group_journal::GroupJournal;
 use losses::Losses;
 use lost_files::Comparison;
 use mainstem_log::storage::StorageFault;
-use mainstem_log::{AppendError, Appended, Log, Prepared};
+use mainstem_log::{AppendError, Appended, ImportedLog, Log, Prepared};
 use mainstem_records::LeaderEpoch;
 use parking_lot::Mutex;
 use peer_flow::PeerFlow;
@@ -41,6 +41,7 @@ use raft_group::{GroupOptions, RaftGroup};
 use role::Role;
 use std::sync::Arc;
 
+pub(crate) mod copies;
 pub(crate) mod effects;
 mod entry_log;
 mod free_space;
@@ -90,6 +91,8 @@ pub struct Replica {
     promises: Promises,
     space: FreeSpace,
     effects: Effects,
+    /// A copy that is about to take the place of the log, and the time from which the old files may go.
+    copy: Option<(ImportedLog, u64)>,
     now_ms: u64,
     failed: Option<String>,
 }
@@ -131,6 +134,9 @@ impl Replica {
         if state.restoring {
             offers::begin_log_again(&mut log, &journal, state.start, now_ms)?;
         }
+        if state.replacing.is_some() {
+            return Err(ReplicaError::Damaged("a copy has to take the place of the log first".into()));
+        }
         log.hold_high_watermark(options.high_watermark)?;
         let promised = lost_files::allow_for_deletions(&log, &state, promised);
         let index = EntryIndex::open(&state, promised, &mut log, now_ms)?;
@@ -151,6 +157,7 @@ impl Replica {
             promises,
             space: FreeSpace::default(),
             effects: Effects::default(),
+            copy: None,
             now_ms,
             failed: None,
         };
@@ -283,7 +290,11 @@ impl Replica {
         messages::check(&message, offset, &self.group.receiver(self.log.unsynced().has_vote()))?;
         // What it speaks of has to be here before the library takes it.
         if message.get_msg_type() == MessageType::MsgSnapshot {
-            return Ok(self.note_offer(&message)?);
+            self.note_offer(&message)?;
+            if self.has_what_is_offered(&message) && !self.leaves_unanswered(&message) {
+                self.step_group(message, None)?;
+            }
+            return Ok(());
         }
         if self.leaves_unanswered(&message) {
             return Ok(());

@@ -7,6 +7,7 @@
 
 mod calls;
 mod coordinators;
+mod copies;
 mod keyed;
 mod members;
 mod nodes;
@@ -25,6 +26,7 @@ use crate::metadata::Metadata;
 use crate::world::{SimulationOptions, Verdict, World};
 use calls::Calls;
 use coordinators::Waiting;
+use copies::Copies;
 use keyed::Keyed;
 use mainstem_log::PartitionIdentity;
 use mainstem_replication::history::{NO_PARTITION, Operation, Outcome};
@@ -101,6 +103,7 @@ pub(crate) struct Cluster {
     members: Vec<Member>,
     producers: Producers,
     keyed: Keyed,
+    copies: Copies,
     metadata: Metadata,
     /// The operator of an upgrade, if there is one.
     upgrade: Option<Upgrade>,
@@ -114,7 +117,8 @@ pub(crate) struct Cluster {
 pub fn simulate_cluster(seed: u64, options: ClusterOptions) -> Verdict {
     let mut cluster = Cluster::new(seed, options);
     if has_deletions(seed) && options.defect.is_none() {
-        cluster.world.begin_deletions(seed, options.time_ms);
+        // Copies need the level of this release from the beginning.
+        cluster.world.begin_deletions(seed, options.time_ms, !upgrade::is_upgraded(seed, &options));
     }
     cluster.upgrade = Upgrade::new(seed, &options);
     let mut next_fault_ms = FIRST_FAULT_MS;
@@ -174,6 +178,7 @@ impl Cluster {
             members: members::all(topic_id),
             producers: Producers::new(),
             keyed: Keyed::new(),
+            copies: Copies::new(nodes),
             metadata: Metadata::new(seed ^ SEED_OF_METADATA, nodes, TOPIC),
             upgrade: None,
             returns: Vec::new(),
@@ -211,6 +216,7 @@ impl Cluster {
         self.return_leadership();
         self.turn_upgrade();
         self.turn_nodes();
+        self.turn_copies();
         self.turn_members();
         self.turn_producers();
         self.turn_keyed();

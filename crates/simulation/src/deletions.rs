@@ -13,6 +13,8 @@ use mainstem_replication::history::{Operation, Outcome};
 const FIRST_PROCESS: i32 = 10_000;
 /// Percent of the runs in which records are deleted.
 const RUNS_PERCENT: u64 = 50;
+/// Percent of the runs with copies in which segments are removed when all replicas have them.
+const WAITING_PERCENT: u64 = 30;
 /// Sets the generator apart from that of the world.
 const SEED_OF_DELETIONS: u64 = 0x6465_6c65_7469_6f6e;
 /// Turns between two requests of a client, on average.
@@ -31,6 +33,8 @@ pub(crate) struct Deletions {
     /// End of the deletions, in ms of virtual time.
     until_ms: u64,
     maintenance_at_ms: u64,
+    /// Segments are removed when all replicas have them. Otherwise replicas that lack them get copies.
+    waits_for_all: bool,
     /// Number of acknowledged deletions.
     pub(crate) acknowledged: usize,
 }
@@ -61,19 +65,28 @@ pub(crate) fn has_deletions(seed: u64) -> bool {
 }
 
 impl World {
-    /// Starts clients that delete records of data, until a time in the second half of `time_ms`.
-    pub(crate) fn begin_deletions(&mut self, seed: u64, time_ms: u64) {
+    /// Starts clients that delete records of data, until a time in the second half of `time_ms`. `has_copies`: nodes give replicas copies
+    /// of their logs that are too far behind.
+    pub(crate) fn begin_deletions(&mut self, seed: u64, time_ms: u64, has_copies: bool) {
         let mut random = Random::new(!seed ^ SEED_OF_DELETIONS);
         let until_ms = time_ms / 2 + random.below(time_ms / 2 + 1);
+        let waits_for_all = !has_copies || random.chance(WAITING_PERCENT);
         let client = |partition| Client { process: FIRST_PROCESS + partition as i32, partition, asked: None };
         let clients = (0..self.data_partitions()).map(client).collect();
-        self.deletions = Some(Deletions { random, clients, until_ms, maintenance_at_ms: 0, acknowledged: 0 });
+        self.deletions = Some(Deletions {
+            random,
+            clients,
+            until_ms,
+            maintenance_at_ms: 0,
+            waits_for_all,
+            acknowledged: 0,
+        });
     }
 
     /// Clients ask, and nodes remove segments.
     pub(crate) fn delete_records(&mut self) {
         let Some(mut deletions) = self.deletions.take() else { return };
-        let Deletions { random, clients, until_ms, maintenance_at_ms, .. } = &mut deletions;
+        let Deletions { random, clients, until_ms, maintenance_at_ms, waits_for_all, .. } = &mut deletions;
         if self.now_ms < *until_ms {
             for client in clients.iter_mut().filter(|client| client.asked.is_none()) {
                 if random.below(ASK_TURNS) == 0 {
@@ -83,7 +96,7 @@ impl World {
         }
         if self.now_ms >= *maintenance_at_ms {
             *maintenance_at_ms = self.now_ms + MAINTENANCE_MS;
-            clients.iter().for_each(|client| self.maintain(client.partition));
+            clients.iter().for_each(|client| self.maintain(client.partition, *waits_for_all));
         }
         self.deletions = Some(deletions);
     }
@@ -128,13 +141,13 @@ impl World {
         self.deletions = Some(deletions);
     }
 
-    /// Removes segments before the log start, once all replicas have them on disk, since a removed segment cannot be sent to any replica.
-    /// A broker does so every five minutes, which is longer than any of these nodes is away.
-    fn maintain(&mut self, partition: usize) {
+    /// Removes segments before the log start. Without copies that is when all replicas have them on disk, since a removed segment cannot
+    /// be sent to any replica.
+    fn maintain(&mut self, partition: usize, waits_for_all: bool) {
         let everywhere = self.nodes.iter().map(|node| node.kept_end(partition)).min().unwrap_or(0);
         for node in &mut self.nodes {
             let log_start = node.ends(partition).map_or(0, |ends| ends.log_start);
-            if log_start > 0 && log_start <= everywhere {
+            if log_start > 0 && (log_start <= everywhere || !waits_for_all) {
                 node.maintain(partition);
             }
             node.flush();

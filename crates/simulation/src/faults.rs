@@ -61,13 +61,15 @@ pub enum FaultKind {
     ClockForwards,
     /// It jumps back as far.
     ClockBackwards,
+    /// A node that fetches a copy of a partition next, or that offers it, dies or loses its power meanwhile.
+    SnapshotInterrupted,
 }
 
 use FaultKind::*;
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [FaultKind; 20] = [
+    pub const ALL: [FaultKind; 21] = [
         Kill,
         CleanStop,
         Upgrade,
@@ -88,6 +90,7 @@ impl FaultKind {
         FullDisk,
         ClockForwards,
         ClockBackwards,
+        SnapshotInterrupted,
     ];
 
     /// Its name in [`FaultKinds`] and in counts.
@@ -113,6 +116,7 @@ impl FaultKind {
             FullDisk => "full-disk",
             ClockForwards => "clock-forwards",
             ClockBackwards => "clock-backwards",
+            SnapshotInterrupted => "snapshot-interrupted",
         }
     }
 
@@ -212,7 +216,7 @@ const fn slot(parts: u64, kinds: &'static [(FaultKind, u64)]) -> Slot {
 }
 
 /// Weight of each kind in the choice of the next fault.
-const MIXTURE: [Slot; 19] = [
+const MIXTURE: [Slot; 20] = [
     slot(2, &[(Kill, 100)]),
     slot(2, &[(PowerCutOne, 100)]),
     slot(1, &[(PowerCutAll, 100)]),
@@ -232,6 +236,7 @@ const MIXTURE: [Slot; 19] = [
     slot(1, &[(SlowDiskOne, 100)]),
     slot(1, &[(ClockForwards, 100)]),
     slot(1, &[(ClockBackwards, 100)]),
+    slot(1, &[(SnapshotInterrupted, 100)]),
 ];
 /// Number of repairs, on this number of faults.
 const REPAIRS: (u64, u64) = (2, 13);
@@ -421,6 +426,7 @@ impl World {
                 let by_ms = self.draw_jump();
                 self.nodes[node].set_clock(-by_ms);
             }
+            SnapshotInterrupted => self.interrupts_copy = true,
         }
     }
 

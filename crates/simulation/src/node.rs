@@ -27,6 +27,7 @@ use mainstem_replication::journal::{Journal, Start};
 use mainstem_replication::{Configuration, GroupId, Lost, Replica, ReplicaId, found};
 use mainstem_runtime::clock::{Clock, ManualClock};
 use mainstem_runtime::schedule::{Group, Schedule};
+use mainstem_store::copies::CopyCounts;
 use mainstem_store::partition::{AppendOutcome, Durable, Partition, Refused};
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
@@ -403,6 +404,11 @@ impl Node {
     pub(crate) fn in_service(&self) -> Option<(&Arc<BrokerNode>, &Group)> {
         let whole = self.whole().filter(|whole| whole.is_in_service())?;
         Some((&whole.node, &whole.group))
+    }
+
+    /// The copies of partitions since its start.
+    pub(crate) fn copy_counts(&self) -> CopyCounts {
+        self.whole().map_or(CopyCounts::default(), |whole| whole.node.local.store.copies.counts())
     }
 
     /// Returns true if a partition could not be opened.

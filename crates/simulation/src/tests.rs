@@ -165,7 +165,7 @@ fn a_log_start_that_nobody_has_asked_for_is_found() {
     for seed in seeds(4) {
         let options = SimulationOptions { faults: FaultKinds::NONE, ..SimulationOptions::default() };
         let mut world = World::new(seed, options);
-        world.begin_deletions(seed, 16_000);
+        world.begin_deletions(seed, 16_000, false);
         run_until(&mut world, 18_000);
         world.producers.iter_mut().for_each(Producer::stop);
         run_until(&mut world, 20_000);

@@ -143,6 +143,8 @@ pub(crate) struct World {
     pub(crate) next_value: u64,
     /// Clients that delete records, if there are any.
     pub(crate) deletions: Option<Deletions>,
+    /// The next copy of a partition is interrupted.
+    pub(crate) interrupts_copy: bool,
     /// Records whose commit no node knows any more, in a world with one partition.
     pub(crate) forgotten: Forgotten,
     /// Somebody has asked to raise the level of `mainstem.version`, and it may have been raised.
@@ -155,7 +157,7 @@ pub(crate) struct World {
 pub fn simulate(seed: u64, options: SimulationOptions) -> Verdict {
     let mut world = World::new(seed, options);
     if has_deletions(seed) && !options.acknowledge_early {
-        world.begin_deletions(seed, options.time_ms);
+        world.begin_deletions(seed, options.time_ms, false);
     }
     run(world, seed, options)
 }
@@ -261,6 +263,7 @@ impl World {
             acknowledge_early: options.acknowledge_early,
             next_value: 1,
             deletions: None,
+            interrupts_copy: false,
             forgotten: Forgotten::default(),
             is_finalising: false,
             schedule,
@@ -495,6 +498,7 @@ impl World {
 
     /// Ends all faults.
     pub(crate) fn heal(&mut self) {
+        self.interrupts_copy = false;
         self.end_failed();
         self.repair();
         self.schedule.iter().for_each(Schedule::end_stalls);

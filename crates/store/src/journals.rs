@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI16, AtomicU64, Ordering};
 use mainstem_log::dir::LogDir;
 use mainstem_log::meta_properties::{GROUPS_FORMAT_VERSION, LEVEL_2_FORMAT_VERSION, MetaProperties};
 use mainstem_log::placement::DirectoryId;
+use mainstem_replication::GroupId;
 use mainstem_replication::journal::{Frame, JOURNAL, Journal, JournalFormat};
 use parking_lot::Mutex;
 
@@ -88,6 +89,19 @@ impl Journals {
     /// The level of `mainstem.version`, as far as it is known.
     pub(crate) fn level(&self) -> i16 {
         self.level.load(Ordering::Acquire)
+    }
+
+    /// Returns true if the journal of a directory has a copy take the place of the log of a group. The journal is not opened for that.
+    pub(crate) fn is_replacing(&self, dir: &LogDir, group: GroupId) -> bool {
+        let journal = self.open.lock().get(&dir.directory_id()).map(|open| open.journal.clone());
+        journal
+            .is_some_and(|journal| journal.lock().group(group).is_some_and(|state| state.replacing.is_some()))
+    }
+
+    /// Returns true if the journal of a directory may have a copy take the place of a log: older releases refuse its format.
+    pub(crate) fn may_replace(&self, dir: &LogDir) -> bool {
+        let open = self.open.lock();
+        open.get(&dir.directory_id()).is_some_and(|open| open.journal.lock().format() >= JournalFormat::V2)
     }
 
     /// Has journals get the format that is wanted, with the next round of [`Self::rewrite_grown`]. Their directories get theirs before,

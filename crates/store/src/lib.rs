@@ -1,5 +1,5 @@
-//! Partitions of a node and the work on their log directories: opening, placing, reading whole logs, moves, upkeep,
-//! compaction, failures of disks. [`store::Store`] has them together.
+//! Partitions of a node and the work on their log directories: opening, placing, reading whole logs, moves, copies
+//! from and to other nodes, upkeep, compaction, failures of disks. [`store::Store`] has them together.
 //!
 //! Architecture invariant: no listener, no controller and no coordinator is known here. Clock, disk, links to other nodes and the
 //! receivers of events are given.
@@ -8,6 +8,7 @@
 
 pub mod attached;
 pub mod cleaner;
+pub mod copies;
 pub mod dir_failures;
 pub mod error;
 pub mod errors;

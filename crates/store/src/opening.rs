@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::error::StoreError;
 use crate::partition::Partition;
 use crate::placing::PartitionKey;
-use crate::replicas::OpenReplica;
+use crate::replicas::{OpenReplica, finish_copy};
 use crate::settings::TopicSettings;
 use crate::store::Store;
 use crate::topics::Topic;
@@ -266,9 +266,13 @@ fn open_partition(
     }
     let dir = dir_of(store, image, identity)?;
     let peers = store.peers.as_ref().filter(|_| image.replicas.len() > 1);
+    let mono_ms = store.clock.now().mono_ms;
+    if let Some(peers) = peers {
+        finish_copy(&peers.journals, dir, identity, mono_ms)?;
+    }
     // What is deleted other replicas may lack.
     let open = if peers.is_some() { Log::open_replica } else { Log::open };
-    let opened = open(dir, identity, settings.log.clone(), store.clock.now().mono_ms);
+    let opened = open(dir, identity, settings.log.clone(), mono_ms);
     let failed = |source| match source {
         LogError::BrokenOff => StoreError::BrokenOff,
         source => StoreError::Open { partition: identity.topic_partition(), source },

@@ -64,6 +64,8 @@ struct Found {
     sightings: Sightings,
     /// Paths of the copies, in the same order.
     copies: Vec<PathBuf>,
+    /// Directories with copies of other replicas' logs.
+    imports: Vec<DirectoryId>,
 }
 
 impl Placing<'_> {
@@ -85,8 +87,13 @@ impl Placing<'_> {
         {
             dir.fail(&error);
         }
-        for FoundFuture { topic_id, partition, path } in futures {
+        for FoundFuture { topic_id, partition, path, is_import } in futures {
             match topic_id.map(Uuid).filter(|id| self.is_known(*id, partition)) {
+                // Of another replica's log, which takes the place of this one's: that may be out of the way already.
+                Some(id) if is_import => {
+                    let found = self.found.entry((id, partition)).or_default();
+                    found.imports.push(dir.directory_id());
+                }
                 Some(id) => {
                     let found = self.found.entry((id, partition)).or_default();
                     found.sightings.copies.push(dir.directory_id());
@@ -162,7 +169,12 @@ impl Placing<'_> {
         index: i32,
         assigned: Option<DirectoryId>,
     ) -> Result<DirectoryId, StoreError> {
-        let found = self.found.remove(&(topic.id, index)).unwrap_or_default();
+        let mut found = self.found.remove(&(topic.id, index)).unwrap_or_default();
+        if found.sightings.originals.is_empty() && found.sightings.copies.is_empty() {
+            let is_assigned = |import: &&DirectoryId| assigned == Some(**import);
+            let import = found.imports.iter().find(is_assigned).or(found.imports.first());
+            found.sightings.originals.extend(import);
+        }
         let online: Vec<_> = self.dirs.online().map(|dir| dir.directory_id()).collect();
         let any_offline = self.dirs.failures().next().is_some();
         let partition = || TopicPartition::new(topic.name.as_str(), index);

@@ -17,6 +17,27 @@ use mainstem_runtime::random;
 /// Replicas have this number until they can be replaced: those that a topic was created with.
 const FIRST_INCARNATION: u32 = 1;
 
+/// Finishes what a stop has interrupted, before the log of a replica is opened: a copy of its leader's log takes its place. Blocks on
+/// the disk.
+///
+/// # Errors
+/// When journal or disk cannot be used.
+pub fn finish_copy(
+    journals: &Journals,
+    dir: &Arc<LogDir>,
+    identity: &PartitionIdentity,
+    mono_ms: u64,
+) -> Result<(), StoreError> {
+    let (group, partition) = (group_of(identity), identity.topic_partition());
+    let journal = journals.of(dir)?;
+    let finished = mainstem_replication::finish_replacement(&journal, group, dir, &partition, mono_ms);
+    finished.map_err(|source| StoreError::Replica { partition, source })
+}
+
+fn group_of(identity: &PartitionIdentity) -> GroupId {
+    GroupId { topic_id: identity.topic_id, partition: identity.partition }
+}
+
 /// Parameters of opening a replica.
 pub struct OpenReplica<'a> {
     /// The log directory.
@@ -44,7 +65,7 @@ impl OpenReplica<'_> {
     /// # Errors
     /// When journal or log cannot be used.
     pub fn open(&self, log: Log, settings: Arc<TopicSettings>) -> Result<Arc<Partition>, StoreError> {
-        let group = self.group();
+        let group = group_of(self.identity);
         let journal = self.journals.of(self.dir)?;
         let failed = |source| StoreError::Replica { partition: self.identity.topic_partition(), source };
         let (is_known, promised) = {
@@ -91,9 +112,5 @@ impl OpenReplica<'_> {
     /// Has it take part.
     pub fn register(&self, partition: &Arc<Partition>) {
         partition.join_group();
-    }
-
-    fn group(&self) -> GroupId {
-        GroupId { topic_id: self.identity.topic_id, partition: self.identity.partition }
     }
 }

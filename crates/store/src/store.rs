@@ -12,6 +12,7 @@ use mainstem_wire::Uuid;
 
 use crate::attached::Attached;
 use crate::cleaner::Cleaning;
+use crate::copies::Copies;
 use crate::dir_failures::Fatal;
 use crate::journals::Journals;
 use crate::log_dirs::LogDirs;
@@ -46,6 +47,8 @@ pub struct Store {
     pub dir_alarm: Arc<Alarm>,
     /// Partitions on their way between log directories.
     pub moves: Moves,
+    /// Copies of partitions from and to other nodes.
+    pub copies: Copies,
     /// Compaction.
     pub cleaning: Cleaning,
     /// Queues that are topics.
@@ -112,18 +115,19 @@ impl Store {
         let StoreParts { node, clock, config, panics, dirs, dir_alarm, attached, opening, peers } = parts;
         Arc::new(Store {
             node,
-            clock,
             config,
             panics,
             topics: Arc::default(),
             dirs,
             dir_alarm,
             moves: Moves::default(),
+            copies: Copies::new(clock.instant()),
             cleaning: Cleaning::default(),
             attached,
             fatal: Fatal::default(),
             opening,
             peers,
+            clock,
             events: OnceLock::new(),
         })
     }

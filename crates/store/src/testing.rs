@@ -6,7 +6,9 @@ use std::sync::{Arc, mpsc};
 
 use mainstem_config::{BrokerConfig, Sources};
 use mainstem_links::testing::gate;
-use mainstem_links::{CATCH_UP_RATE, Group as _, LinkIdentity, Links, LinksOptions, SilenceLimits};
+use mainstem_links::{
+    AbsenceLimits, CATCH_UP_RATE, Group as _, LinkIdentity, Links, LinksOptions, SilenceLimits,
+};
 use mainstem_log::dir::{LogDir, NodeIdentity};
 use mainstem_log::storage::{RealStorage, Storage};
 use mainstem_log::{Log, LogConfig, Origin, PartitionIdentity};
@@ -93,6 +95,7 @@ impl Leader {
             clock: clock.clone(),
             replica_lag_max_ms,
             catch_up_rate: CATCH_UP_RATE,
+            absence: AbsenceLimits::default(),
             silence: SilenceLimits::default(),
             awaited: Arc::default(),
         };

@@ -83,6 +83,7 @@ impl Upkeep {
         if let Some(peers) = &store.peers {
             peers.journals.rewrite_grown();
         }
+        store.copies.tidy(store, mono_ms);
         if self.maintain.is_due(now) {
             partitions.iter().for_each(|partition| maintain(&store.clock, partition));
         }

@@ -120,7 +120,7 @@ fn start_what_has_ended(cluster: &mut Cluster) {
             cluster.wait_for_end(node);
             assert!(cluster.log(node).contains(FAULT_AT_CREATION), "{}", cluster.tails());
             eprintln!("node {node} has ended with a fault of the previous release: {FAULT_AT_CREATION}");
-            // What its log has from now on is judged.
+            // Its log is judged from now on.
             fs::remove_file(cluster.home().join(format!("node-{node}/node.log"))).expect("its log");
             cluster.start_node(node);
         }

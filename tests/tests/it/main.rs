@@ -7,6 +7,7 @@ mod cluster;
 mod cluster_bad_input;
 mod cluster_clocks;
 mod cluster_compaction;
+mod cluster_copies;
 mod cluster_disks;
 mod cluster_isolation;
 mod cluster_kills;

@@ -40,9 +40,10 @@ const OUTPUT: [FileKind; 4] =
     [FileKind::TransactionIndex, FileKind::Index, FileKind::TimeIndex, FileKind::Log];
 
 impl Log {
-    /// Gives finished output the names that survive a crash. `false`: the input is not what it was, or the output has gone.
+    /// Gives finished output the names that survive a crash. `false`: the input is not what it was, an export holds it, or the output
+    /// has gone.
     pub(crate) fn commit_output(&mut self, input: &[Segment]) -> Result<bool, LogError> {
-        let Some(_) = self.place_of(input) else { return Ok(false) };
+        let Some(_) = self.place_of(input).filter(|_| !self.is_exported()) else { return Ok(false) };
         let base_offset = input[0].base_offset;
         let mut has_log = false;
         for kind in OUTPUT {

@@ -24,10 +24,10 @@ pub struct CompactionView {
 }
 
 impl Log {
-    /// Returns the state for the decision; `None`: the log is not compacted, or is stopped. Nothing from `bound` on is compacted: the
+    /// Returns the state for the decision; `None`: the log is not compacted, is stopped, or an export holds its files. Nothing from `bound` on is compacted: the
     /// group of a replica counts the batches there. Never blocks.
     pub fn compaction_view(&self, bound: i64) -> Option<CompactionView> {
-        if !self.config.compact || self.refusal().is_some() {
+        if !self.config.compact || self.refusal().is_some() || self.is_exported() {
             return None;
         }
         let (active, closed) = self.segments.split_last().expect("a log has a segment at all times");

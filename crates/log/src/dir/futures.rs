@@ -3,6 +3,7 @@
 //! The name is all that a restart knows of a move; what the copy is worth is decided by [`crate::placement`].
 
 use super::LogDir;
+use crate::import::INCOMING;
 use crate::partition_dir::{DirName, SetAside, TopicPartition, future_name};
 use crate::partition_metadata::{read_topic_id, write_topic_id};
 use crate::uuid;
@@ -18,6 +19,8 @@ pub struct FoundFuture {
     pub partition: i32,
     /// The directory.
     pub path: PathBuf,
+    /// True for a copy of another replica's log, false for a move between log directories.
+    pub is_import: bool,
 }
 
 impl LogDir {
@@ -31,7 +34,8 @@ impl LogDir {
             if let DirName::Future(TopicPartition { partition, .. }) = DirName::parse(&entry.name) {
                 let path = self.path.join(entry.name);
                 let topic_id = read_topic_id(&*self.storage, &path)?;
-                found.push(FoundFuture { topic_id, partition, path });
+                let is_import = self.storage.exists(&path.join(INCOMING))?;
+                found.push(FoundFuture { topic_id, partition, path, is_import });
             }
         }
         Ok(found)

@@ -81,6 +81,11 @@ impl LogDir {
         self.segments.lock().next.closed.insert(partition.clone(), segments);
     }
 
+    /// Another log is in the place of the one that a partition was left with.
+    pub(crate) fn forget_left_segments(&self, partition: &TopicPartition) {
+        self.segments.lock().left.remove(partition);
+    }
+
     /// Partitions are not in this directory any more.
     pub(super) fn forget_segments(&self, partitions: &[TopicPartition]) -> io::Result<()> {
         let mut closed = self.segments.lock();

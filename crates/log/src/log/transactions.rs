@@ -583,3 +583,21 @@ fn dump_log_segments_reads_indexes_and_open_transactions() {
     let open = snapshots.lines().filter(|line| line.contains("currentTxnFirstOffset: 3"));
     assert!(open.count() > 0 || snapshots.contains("OptionalLong[3]"), "{snapshots}");
 }
+
+/// The index of aborted transactions is derived again at the target of a copy.
+#[test]
+fn a_copy_reports_what_was_aborted() {
+    let source = Bench::with_storage(Arc::new(SimStorage::new()), LogConfig::default());
+    let (mut leader, _) = source.open("a");
+    run(&source, &mut leader, "a 1:b 2:c 1- | 2:d 2+ 1:e 3:f | 3- g 1- |");
+    flush(&mut leader);
+    let end = leader.ends().log_end;
+    let export = leader.export(end).expect("a listing").expect("an export");
+    let target = Bench::with_storage(Arc::new(SimStorage::new()), LogConfig::default());
+    let (mut follower, _) = target.open("a");
+    let dir = follower.dir().clone();
+    let copy = crate::import::tests::copied(&export, end, &target, &dir);
+    copy.take_place(&mut follower, 0).expect("its place");
+    assert_eq!(look(&follower), look(&leader));
+    assert_eq!(follower.dir().checkpoints().recovery_point.get(follower.partition()), Some(end));
+}

@@ -124,7 +124,7 @@ impl Cluster {
         if features.is_empty() || !is_news {
             return;
         }
-        // Nobody waits for it, and the next heartbeat tries it again.
+        // Nothing waits for it, and the next heartbeat tries it again.
         let _ = self.controller.propose(|machine| machine.note_features(node, broker_epoch, features));
     }
 

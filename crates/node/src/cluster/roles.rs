@@ -10,6 +10,7 @@ use mainstem_controller::LeaderNote;
 use mainstem_links::CallError;
 use mainstem_records::LeaderEpoch;
 use mainstem_replication::Role;
+use mainstem_replication::snapshots::SnapshotOffer;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::sync::{self, RecvTimeoutError};
 use mainstem_store::partition::{Partition, ReplicaEvents, RoleChange};
@@ -32,6 +33,10 @@ const SETTLE_EVERY: Duration = Duration::from_millis(10);
 
 enum News {
     Role(Arc<Partition>),
+    /// This node leads, and another replica needs entries that are not here any more.
+    Behind(Arc<Partition>),
+    /// The leader offers a copy of its log.
+    Offered(Arc<Partition>, SnapshotOffer),
     End,
 }
 
@@ -63,6 +68,15 @@ impl RoleNews {
 impl ReplicaEvents for RoleNews {
     fn role_changed(&self, partition: &Arc<Partition>, _role: Role) {
         self.send(partition);
+    }
+
+    fn behind(&self, partition: &Arc<Partition>) {
+        // Nothing listens at the end.
+        let _ = self.0.send(News::Behind(partition.clone()));
+    }
+
+    fn offered(&self, partition: &Arc<Partition>, offer: SnapshotOffer) {
+        let _ = self.0.send(News::Offered(partition.clone(), offer));
     }
 }
 
@@ -118,17 +132,22 @@ impl Cluster {
         loop {
             let pause = if state.unsettled.is_empty() { IN_SYNC_EVERY } else { SETTLE_EVERY };
             let mut changed: BTreeMap<(Arc<str>, i32), Arc<Partition>> = BTreeMap::new();
-            match news.recv_timeout(pause) {
-                Ok(News::Role(partition)) => _ = changed.insert(key_of(&partition), partition),
-                Ok(News::End) | Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => {}
-            }
+            let mut next = match news.recv_timeout(pause) {
+                Ok(first) => Some(first),
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => None,
+            };
             // A node that is gone changes the roles of many at once.
-            while let Ok(more) = news.try_recv() {
-                match more {
+            while let Some(news_of) = next {
+                match news_of {
                     News::Role(partition) => _ = changed.insert(key_of(&partition), partition),
+                    News::Behind(partition) => self.local.store.copies.offer(&self.local.store, &partition),
+                    News::Offered(partition, offer) => {
+                        self.local.store.copies.offered(&self.local.store, &partition, offer);
+                    }
                     News::End => return,
                 }
+                next = news.try_recv().ok();
             }
             changed.extend(std::mem::take(&mut state.unsettled));
             for (key, partition) in changed {

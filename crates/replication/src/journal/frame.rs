@@ -2,6 +2,7 @@
 
 use crate::encoding::{Fields, put_configuration, put_u64};
 use crate::group::{Configuration, GroupId, ReplicaId};
+use mainstem_log::ImportId;
 
 /// Largest frame in bytes: a configuration of [`REPLICAS_MAX`] replicas, or the longest internal entry.
 pub const FRAME_BYTES_MAX: usize = 4096;
@@ -14,7 +15,7 @@ pub(crate) const ALIGNMENT: usize = 8;
 /// Checksum, length, kind, padding, synced length, group.
 const HEAD_BYTES: usize = 36;
 
-const _: () = assert!(HEAD_BYTES + 64 + 8 * REPLICAS_MAX < FRAME_BYTES_MAX);
+const _: () = assert!(HEAD_BYTES + 80 + 8 * REPLICAS_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES + 64 + ENTRY_DATA_BYTES_MAX < FRAME_BYTES_MAX);
 
 /// Term and vote of a replica: what it must never forget.
@@ -143,6 +144,18 @@ pub enum Frame {
     },
     /// The part of the log that a power cut may take, or has taken.
     Tail(Tail),
+    /// A whole copy of another replica's log takes the place of the log. Until a [`Frame::Start`] follows, a start finishes that
+    /// first. Only journals of [`JournalFormat::V2`](super::JournalFormat::V2) have it.
+    Replace {
+        /// The id of the copy.
+        copy: ImportId,
+        /// The end of the copy.
+        start: Start,
+        /// This replica.
+        own: ReplicaId,
+        /// The members of the group from there on.
+        configuration: Configuration,
+    },
 }
 
 impl Frame {
@@ -158,6 +171,7 @@ impl Frame {
             Frame::Removed => 8,
             Frame::Restore { .. } => 9,
             Frame::Tail(_) => 10,
+            Frame::Replace { .. } => 11,
         }
     }
 
@@ -169,6 +183,7 @@ impl Frame {
             Frame::Cut { .. } => 8,
             Frame::Configuration { configuration, .. } => 25 + 8 * configuration.replicas().count(),
             Frame::Restore { configuration, .. } => 41 + 8 * configuration.replicas().count(),
+            Frame::Replace { configuration, .. } => 57 + 8 * configuration.replicas().count(),
             Frame::Start(_) => 24,
             Frame::Removed => 0,
             Frame::Tail(_) => 1,
@@ -211,6 +226,11 @@ impl Frame {
             }
             Frame::Start(start) => put_u64(out, &[start.index, start.term, start.offset.cast_unsigned()]),
             Frame::Restore { start, own, configuration } => {
+                put_u64(out, &[start.term, start.offset.cast_unsigned(), own.0, start.index]);
+                put_configuration(out, configuration);
+            }
+            Frame::Replace { copy, start, own, configuration } => {
+                out.extend_from_slice(&copy.0);
                 put_u64(out, &[start.term, start.offset.cast_unsigned(), own.0, start.index]);
                 put_configuration(out, configuration);
             }
@@ -276,6 +296,7 @@ fn decode_fields(kind: u8, fields: &mut Fields<'_>) -> Option<Frame> {
         8 => Frame::Removed,
         9 => decode_restore(fields)?,
         10 => Frame::Tail(Tail::of_bits(fields.u8()?)?),
+        11 => decode_replace(fields)?,
         _ => return None,
     })
 }
@@ -286,6 +307,12 @@ fn decode_restore(fields: &mut Fields<'_>) -> Option<Frame> {
         return None;
     };
     Some(Frame::Restore { start: Start { index, term, offset }, own, configuration })
+}
+
+fn decode_replace(fields: &mut Fields<'_>) -> Option<Frame> {
+    let copy = ImportId(fields.array()?);
+    let Frame::Restore { start, own, configuration } = decode_restore(fields)? else { return None };
+    Some(Frame::Replace { copy, start, own, configuration })
 }
 
 fn decode_entry(fields: &mut Fields<'_>) -> Option<InternalEntry> {

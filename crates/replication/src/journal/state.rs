@@ -2,6 +2,7 @@
 
 use super::frame::{Frame, InternalEntry, Mark, Start, Tail, Vote};
 use crate::group::{Configuration, ReplicaId};
+use mainstem_log::ImportId;
 
 /// All that the journal says of one group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub struct GroupState {
     pub start: Start,
     /// The log is to begin again there, and may not have: a snapshot takes its place.
     pub restoring: bool,
+    /// A copy of another replica's log takes the place of the log, and may not have yet: its id.
+    pub replacing: Option<ImportId>,
     /// This replica; `None`: the group was never founded here.
     pub own: Option<ReplicaId>,
     /// Index of the entry that made the configuration.
@@ -45,14 +48,15 @@ impl GroupState {
                 self.configuration = configuration.clone();
             }
             Frame::Restore { start, own, configuration } => {
-                (self.start, self.restoring) = (*start, true);
-                self.entries.clear();
-                self.marks.clear();
-                (self.own, self.configuration_index) = (Some(*own), start.index);
-                self.configuration = configuration.clone();
+                self.begin_elsewhere(*start, *own, configuration);
+                (self.restoring, self.replacing) = (true, None);
+            }
+            Frame::Replace { copy, start, own, configuration } => {
+                self.begin_elsewhere(*start, *own, configuration);
+                (self.restoring, self.replacing) = (false, Some(*copy));
             }
             Frame::Start(start) => {
-                (self.start, self.restoring) = (*start, false);
+                (self.start, self.restoring, self.replacing) = (*start, false, None);
                 self.entries.retain(|entry| entry.index > start.index);
                 self.marks.retain(|mark| mark.index > start.index && mark.offset > start.offset);
             }
@@ -66,6 +70,15 @@ impl GroupState {
             Frame::Tail(tail) => self.tail = *tail,
             Frame::Removed => *self = GroupState::default(),
         }
+    }
+
+    /// All entries that were here are gone.
+    fn begin_elsewhere(&mut self, start: Start, own: ReplicaId, configuration: &Configuration) {
+        self.start = start;
+        self.entries.clear();
+        self.marks.clear();
+        (self.own, self.configuration_index) = (Some(own), start.index);
+        self.configuration = configuration.clone();
     }
 
     /// Entries are gone from an index on: of those that come in their place, none is known to be committed.
@@ -83,6 +96,9 @@ impl GroupState {
         match self.own {
             Some(own) if self.restoring => {
                 frames.push(Frame::Restore { start: self.start, own, configuration });
+            }
+            Some(own) if let Some(copy) = self.replacing => {
+                frames.push(Frame::Replace { copy, start: self.start, own, configuration });
             }
             Some(own) => {
                 let index = self.configuration_index;

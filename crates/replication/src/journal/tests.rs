@@ -1,5 +1,6 @@
 use super::*;
 use crate::group::{Configuration, ReplicaId};
+use mainstem_log::ImportId;
 use mainstem_log::sim::{Call, Hooked, Random, SimStorage};
 use proptest::prelude::*;
 
@@ -54,16 +55,21 @@ fn frames() -> Vec<Frame> {
     ]
 }
 
-/// That a log is to begin again, and with whom, is known whole or not at all, until it has.
-#[test]
-fn a_snapshot_is_to_take_the_place_of_a_log_until_it_has() {
-    let start = Start { index: 90, term: 7, offset: 500 };
-    let configuration = Configuration::of_voters(&[ReplicaId::new(1, 1), ReplicaId::new(2, 1)]);
-    let restore = Frame::Restore { start, own: ReplicaId::new(1, 1), configuration: configuration.clone() };
+/// The end of what takes the place of a log, and who is in the group from there on.
+fn place() -> (Start, ReplicaId, Configuration) {
+    let own = ReplicaId::new(1, 1);
+    (Start { index: 90, term: 7, offset: 500 }, own, Configuration::of_voters(&[own, ReplicaId::new(2, 1)]))
+}
+
+/// Writes a frame by which something else is to take the place of a log: that is known whole or not at all, until it has.
+fn check_until_it_has(frame: Frame, is_to_come: impl Fn(&GroupState) -> bool) {
+    let (start, own, configuration) = place();
     let storage = disk();
     let mut journal = open(&storage);
+    journal.want_format(JournalFormat::V2);
+    journal.rewrite().unwrap();
     journal.append(group(0), &frames()).unwrap();
-    journal.append(group(0), &[restore]).unwrap();
+    journal.append(group(0), &[frame]).unwrap();
     journal.sync().unwrap();
     for is_rewritten in [false, true] {
         if is_rewritten {
@@ -72,7 +78,8 @@ fn a_snapshot_is_to_take_the_place_of_a_log_until_it_has() {
         journal.check();
         journal = open(&storage);
         let state = journal.group(group(0)).unwrap();
-        assert_eq!((state.start, state.restoring, state.own), (start, true, Some(ReplicaId::new(1, 1))));
+        assert_eq!((state.start, state.own), (start, Some(own)));
+        assert!(is_to_come(state), "{state:?}");
         assert_eq!((state.configuration_index, &state.configuration), (90, &configuration));
         assert!(state.entries.is_empty() && state.marks.is_empty() && state.vote.term == 2, "{state:?}");
     }
@@ -80,7 +87,43 @@ fn a_snapshot_is_to_take_the_place_of_a_log_until_it_has() {
     journal.sync().unwrap();
     journal = open(&storage);
     let state = journal.group(group(0)).unwrap();
-    assert_eq!((state.start, state.restoring, state.entries.len()), (start, false, 1));
+    assert_eq!((state.start, state.entries.len()), (start, 1));
+    assert!(!state.restoring && state.replacing.is_none(), "{state:?}");
+}
+
+#[test]
+fn a_snapshot_is_to_take_the_place_of_a_log_until_it_has() {
+    let (start, own, configuration) = place();
+    let restore = Frame::Restore { start, own, configuration };
+    check_until_it_has(restore, |state| state.restoring && state.replacing.is_none());
+}
+
+#[test]
+fn a_copy_is_to_take_the_place_of_a_log_until_it_has() {
+    let ((start, own, configuration), copy) = (place(), ImportId([9; 16]));
+    let replace = Frame::Replace { copy, start, own, configuration };
+    check_until_it_has(replace, |state| !state.restoring && state.replacing == Some(copy));
+}
+
+#[test]
+fn the_frame_of_a_copy_has_the_bytes_that_the_format_says() {
+    let start = Start { index: 90, term: 7, offset: 500 };
+    let (copy, own) = (ImportId([9; 16]), ReplicaId::new(1, 1));
+    let configuration = Configuration::of_voters(&[own]);
+    let mut bytes = Vec::new();
+    Frame::Replace { copy, start, own, configuration }.encode(group(1), 8, &mut bytes);
+    let mut expected = vec![0, 104, 11, 3];
+    expected.extend_from_slice(&8u64.to_be_bytes());
+    expected.extend_from_slice(&[7; 16]);
+    expected.extend_from_slice(&1i32.to_be_bytes());
+    expected.extend_from_slice(&[9; 16]);
+    for number in [7, 500, own.0, 90] {
+        expected.extend_from_slice(&u64::to_be_bytes(number));
+    }
+    expected.extend_from_slice(&[0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend_from_slice(&own.0.to_be_bytes());
+    expected.extend_from_slice(&[0; 3]);
+    assert_eq!(bytes[4..], expected);
 }
 
 /// A group is founded in the order in which its replicas are assigned, which need not ascend; only what comes over a link has

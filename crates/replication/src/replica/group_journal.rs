@@ -2,7 +2,10 @@
 
 use crate::error::ReplicaError;
 use crate::group::{Configuration, GroupId, ReplicaId};
-use crate::journal::{Frame, GroupState, Journal, JournalError, JournalSync, Promise, Promised, Start, Vote};
+use crate::journal::{
+    Frame, GroupState, Journal, JournalError, JournalFormat, JournalSync, Promise, Promised, Start, Vote,
+};
+use mainstem_log::ImportId;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -119,6 +122,16 @@ impl GroupJournal {
     /// The frame that has the log begin behind a snapshot.
     pub(super) fn restore_frame(&self, start: Start, configuration: Configuration) -> Frame {
         Frame::Restore { start, own: self.own, configuration }
+    }
+
+    /// The frame that has a copy take the place of the log.
+    pub(super) fn replace_frame(&self, copy: ImportId, start: Start, configuration: Configuration) -> Frame {
+        Frame::Replace { copy, start, own: self.own, configuration }
+    }
+
+    /// The format of the journal.
+    pub(super) fn format(&self) -> JournalFormat {
+        self.journal.lock().format()
     }
 
     /// Notes that the frames which are written next say of which terms the records from an offset on are.

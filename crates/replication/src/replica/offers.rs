@@ -13,6 +13,7 @@ use crate::store::{offer_of, snapshot_of};
 use mainstem_log::Log;
 use raft::StateRole;
 use raft::eraftpb::{Message, MessageType, Snapshot};
+use std::cmp::Ordering;
 
 impl Replica {
     /// Notes the snapshot that a leader has for this replica.
@@ -30,6 +31,19 @@ impl Replica {
         Ok(())
     }
 
+    /// Returns true if a leader offers what is here already: it has not got the answer to an earlier offer. The library answers, and
+    /// takes nothing over.
+    pub(super) fn has_what_is_offered(&self, message: &Message) -> bool {
+        let metadata = message.get_snapshot().get_metadata();
+        let committed = self.group.committed();
+        let is_here = match metadata.index.cmp(&committed) {
+            Ordering::Less => true,
+            Ordering::Equal => self.group.index().term(committed) == Some(metadata.term),
+            Ordering::Greater => false,
+        };
+        is_here && !self.group.is_past(message) && !self.group.is_leader()
+    }
+
     /// Takes a snapshot over that was offered ([`Effects::offered`](super::Effects::offered)), and is on disk under its name:
     /// the log begins again behind it, or does when there is space, and needs the file from then on. Returns false where the file is
     /// not needed: no leader is known now, the log has reached its end without, or the disk is full. Blocks on the disk. To be
@@ -37,8 +51,15 @@ impl Replica {
     pub fn restore(&mut self, offer: &SnapshotOffer) -> Result<bool, ReplicaError> {
         self.check_running()?;
         self.drive_into()?;
+        let Some(message) = self.wanted_snapshot(offer) else { return Ok(false) };
+        self.take_snapshot(message)?;
+        Ok(self.journal.is_restoring() || self.effects.restored.is_some())
+    }
+
+    /// The message by which the library takes over a snapshot that was offered; `None`: it is not needed, or cannot be taken now.
+    pub(super) fn wanted_snapshot(&self, offer: &SnapshotOffer) -> Option<Message> {
         let role = self.role();
-        let RoleState::Follower { leader: Some(leader) } = role.state else { return Ok(false) };
+        let RoleState::Follower { leader: Some(leader) } = role.state else { return None };
         // The library's election may be further than the role that was noted.
         let raft = self.group.raft();
         let follows = self.is_taking_part()
@@ -46,15 +67,19 @@ impl Replica {
             && raft.state == StateRole::Follower
             && raft.term == role.term;
         if !follows || offer.start.index <= self.group.committed() {
-            return Ok(false);
+            return None;
         }
         // All that is in a snapshot is committed. So it does not matter who had it: the present leader has it, too.
         let mut message = Message { msg_type: MessageType::MsgSnapshot, ..Message::default() };
         (message.from, message.to, message.term) = (leader.0, self.own().0, role.term);
         message.set_snapshot(snapshot_of(offer));
+        Some(message)
+    }
+
+    /// Has the library take a snapshot over, and carries out what follows.
+    pub(super) fn take_snapshot(&mut self, message: Message) -> Result<(), ReplicaError> {
         self.group.step(message).map_err(|error| self.fail(error.into()))?;
-        self.drive_into()?;
-        Ok(self.journal.is_restoring() || self.effects.restored.is_some())
+        self.drive_into()
     }
 
     /// Sets the snapshot that replicas get which need entries that are not here any more; `None`: there is none.
@@ -115,10 +140,15 @@ impl Replica {
         assert!(!self.log.is_appending(), "a leader's log does not begin again");
         let SnapshotOffer { start, configuration, .. } = offer;
         self.promises.lower(start)?;
-        frames.push(self.journal.restore_frame(start, configuration.clone()));
-        self.journal.write(frames)?;
-        self.journal.sync_now()?;
-        begin_log_again(self.log.log_mut(), &self.journal, start, self.now_ms)?;
+        match self.copy.take() {
+            Some(copy) => self.begin_with_copy(copy, start, &configuration, frames)?,
+            None => {
+                frames.push(self.journal.restore_frame(start, configuration.clone()));
+                self.journal.write(frames)?;
+                self.journal.sync_now()?;
+                begin_log_again(self.log.log_mut(), &self.journal, start, self.now_ms)?;
+            }
+        }
         self.group.begin_at(start);
         self.log.wait_no_further_than(start.offset);
         self.note_restored(start, configuration);

@@ -76,16 +76,23 @@ impl Replica {
         (index.last(), index.term(index.last()).unwrap_or(0), self.group.committed())
     }
 
-    /// The offset up to which every voter has the log, as far as this leader knows; `None`: it does not know that of all of them, or
-    /// does not lead.
-    pub fn offset_everywhere(&self) -> Option<i64> {
+    /// The offset up to which this leader has the log durably, and every other voter that `is_awaited` has it; `None`: it does not lead,
+    /// or does not know that of one of them. `is_awaited` gets the voter, the index up to which it is known to have the log, and an offset
+    /// at or before the one behind that entry; no offset: the entry is not here.
+    pub fn offset_everywhere(
+        &self,
+        mut is_awaited: impl FnMut(ReplicaId, u64, Option<i64>) -> bool,
+    ) -> Option<i64> {
         if !self.group.is_leader() {
             return None;
         }
         let index = self.group.index();
         let mut everywhere = self.persisted_end();
-        for (_, progress) in self.group.other_voters() {
-            everywhere = everywhere.min(index.offset_before(progress.matched)?);
+        for (id, progress) in self.group.other_voters() {
+            let offset = index.offset_before(progress.matched);
+            if is_awaited(ReplicaId(id), progress.matched, offset) {
+                everywhere = everywhere.min(offset?);
+            }
         }
         Some(everywhere)
     }

@@ -1,6 +1,7 @@
 //! Traps of disks, peers and the library that a replica has to survive, each a test of its own: nodes on simulated disks, and
 //! their messages delivered by hand.
 
+use super::copies::finish_replacement;
 use super::effects::Outgoing;
 use super::group_journal::found;
 use super::role::RoleState;
@@ -10,6 +11,7 @@ use crate::index::term_of;
 use crate::journal::Frame;
 use crate::link;
 use crate::setback::Setback;
+use crate::snapshots::SnapshotOffer;
 use mainstem_log::dir::{LogDir, LogDirOptions, NodeIdentity};
 use mainstem_log::partition_dir::SetAside;
 use mainstem_log::sim::{Random, SimStorage};
@@ -18,6 +20,7 @@ use mainstem_records::{Batch, BatchBuilder, BatchOptions, Scratch};
 use std::ops::Range;
 use std::path::Path;
 
+mod copies;
 mod forged;
 
 const DIR: &str = "/data";
@@ -36,6 +39,10 @@ struct Node {
     running: Option<Running>,
     /// Data of internal entries that were applied since the start.
     applied: Vec<Vec<u8>>,
+    /// The snapshot that it was offered last.
+    offered: Option<SnapshotOffer>,
+    /// The replicas that need what it has not any more.
+    behind: Vec<ReplicaId>,
 }
 
 struct Running {
@@ -67,6 +74,8 @@ fn nodes(count: i32, partitions: i32) -> Vec<Node> {
             boot: 1,
             running: None,
             applied: Vec::new(),
+            offered: None,
+            behind: Vec::new(),
         };
         node.start();
         node
@@ -86,6 +95,11 @@ impl Node {
         let (replicas, found_ends) = (Vec::new(), Vec::new());
         let mut running =
             Running { dir, journal: Arc::new(Mutex::new(journal)), replicas, found_ends, now_ms: 0 };
+        for one in &self.partitions {
+            let finished =
+                finish_replacement(&running.journal, group_of(one), &running.dir, &one.topic_partition(), 0);
+            finished.expect("what was begun is finished");
+        }
         let logs: Vec<_> = self.partitions.iter().map(|one| running.open_log(one).expect("a log")).collect();
         running.dir.recovered().expect("the recovery is noted");
         for (log, identity) in logs.into_iter().zip(&self.partitions) {
@@ -125,13 +139,15 @@ impl Node {
 
     /// The messages that its replicas want sent, with the bytes of the batches. Nothing is synced.
     fn drive(&mut self) -> Vec<(Outgoing, GroupId, Vec<u8>)> {
-        let Node { running, applied, .. } = self;
+        let Node { running, applied, offered, behind, .. } = self;
         let Some(running) = running else { return Vec::new() };
         let mut sent = Vec::new();
         for replica in &mut running.replicas {
             let effects = replica.drive().expect("it is in service");
             replica.check();
             applied.extend(effects.applied.into_iter().map(|entry| entry.data));
+            *offered = effects.offered.or(offered.take());
+            behind.extend(effects.too_far_behind);
             for outgoing in effects.messages {
                 let bytes = read(replica.log(), outgoing.offsets.clone());
                 sent.push((outgoing, replica.group(), bytes));

@@ -57,7 +57,7 @@ struct Asked {
 }
 
 /// Returns true if the cluster of a run begins with the old release.
-fn is_upgraded(seed: u64, options: &ClusterOptions) -> bool {
+pub(super) fn is_upgraded(seed: u64, options: &ClusterOptions) -> bool {
     options.faults.contains(FaultKind::Upgrade) && generator(seed).chance(RUNS_PERCENT)
 }
 

@@ -6,7 +6,7 @@ use super::looks::records_of;
 use super::whole::Whole;
 use mainstem_controller::features::MAINSTEM_VERSION;
 use mainstem_links::ticker::Beat;
-use mainstem_links::{CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, Peer, SilenceLimits};
+use mainstem_links::{AbsenceLimits, CATCH_UP_RATE, LinkIdentity, Links, LinksOptions, Peer, SilenceLimits};
 use mainstem_log::dir::LogDir;
 use mainstem_log::flusher::SyncedRound;
 use mainstem_log::sim::Random;
@@ -34,6 +34,8 @@ const READ_BYTES: usize = 16 << 10;
 pub(super) const CLUSTER: &str = "cluster";
 /// `replica.lag.time.max.ms`.
 pub(super) const LAG_MAX_MS: u64 = 1_500;
+/// Limits up to which groups wait for a replica that is away: few enough for copies of compacted logs.
+const ABSENCE: AbsenceLimits = AbsenceLimits { time_ms: 2_500, bytes: 20_000 };
 /// Promises of replicas are synced at multiples of this time, in ms.
 const PROMISES_SYNC_MS: u64 = 100;
 /// Longest time until a failed replica notifies its waiters, in ms.
@@ -133,6 +135,7 @@ pub(super) fn links((id, start): (ReplicaId, u64), voters: &[ReplicaId], clock: 
         clock: clock.clone(),
         replica_lag_max_ms: LAG_MAX_MS,
         catch_up_rate: CATCH_UP_RATE,
+        absence: ABSENCE,
         silence: SilenceLimits::default(),
         awaited: Arc::default(),
     };

@@ -177,7 +177,9 @@ impl FlushTarget for Flush {
             State { log: Ok(Stored::Alone(log)), moves, held: None, .. } if *moves == self.moves => {
                 log.flush_work()
             }
-            State { log: Ok(Stored::Replicated(_)), .. } => partition.begin_replica_flush(state),
+            State { log: Ok(Stored::Replicated(_)), moves, .. } if *moves == self.moves => {
+                partition.begin_replica_flush(state)
+            }
             _ => FlushWork::default(),
         }
     }
@@ -186,6 +188,10 @@ impl FlushTarget for Flush {
         let Some(partition) = self.partition.upgrade() else { return };
         let mut state = partition.lock();
         if state.moves != self.moves {
+            // It was of a log that is gone; the journal is the same.
+            if let (Ok(Stored::Replicated(member)), Err(error)) = (&state.log, &result) {
+                member.fail_journal(error);
+            }
             return;
         }
         if let Ok(Stored::Replicated(_)) = &state.log {

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
 use mainstem_log::dir::LogDir;
+use mainstem_log::storage::StorageFault;
 use mainstem_log::{AppendError, Appended, Log};
 use mainstem_records::LeaderEpoch;
 use mainstem_replication::journal::Journal;
@@ -25,12 +26,14 @@ use crate::settings::TopicSettings;
 use mainstem_links::{GroupHandle, Links, Wakes};
 
 mod compaction;
+mod copies;
 mod disk_waits;
 mod group;
 mod leadership;
 mod proposals;
 mod waits;
 
+pub(crate) use copies::{BegunCopy, CopyTarget};
 pub use leadership::{Leadership, RoleChange};
 
 use compaction::Floors;
@@ -69,6 +72,9 @@ pub trait ReplicaEvents: Send + Sync {
 
     /// Committed records are gone, as the replica has found.
     fn lost(&self, _partition: &Arc<Partition>, _lost: Lost) {}
+
+    /// The replica leads, and another one needs entries that are not here any more. Called again for as long as that is so.
+    fn behind(&self, _partition: &Arc<Partition>) {}
 
     /// The leader has a snapshot for the replica in the place of entries that it has not any more. Where nothing is done about
     /// it, the replica stays as it is.
@@ -151,6 +157,7 @@ enum Notice {
     Committed(i64),
     Lost(Lost),
     Offered(SnapshotOffer),
+    Behind,
 }
 
 /// Work for when the lock is free.
@@ -401,6 +408,17 @@ impl Partition {
         }
     }
 
+    /// The rate of Kafka's throttles for a copy from a leader to a follower, of which this node is one, in bytes per second; `None`: none
+    /// counts.
+    pub(crate) fn throttled_rate(&self, leader: i32, follower: i32) -> Option<u64> {
+        let replication = self.replication.as_ref()?;
+        let settings = self.settings.read();
+        let own = replication.handle.own.node();
+        let is_led = leader == own && settings.leader_throttled.contains(self.index, leader);
+        let follows = settings.follower_throttled.contains(self.index, follower);
+        replication.links.throttled_rate(is_led, follows.then_some(follower))
+    }
+
     /// Bytes a second that go to a replica which catches up.
     fn catch_up_rate(&self, replication: &Replication, to: ReplicaId) -> u64 {
         let settings = self.settings.read();
@@ -557,6 +575,10 @@ impl Partition {
             replication.notices.lock().queue.push_back(Notice::Offered(offer));
             deferred.notices = true;
         }
+        if !too_far_behind.is_empty() {
+            replication.notices.lock().queue.push_back(Notice::Behind);
+            deferred.notices = true;
+        }
         self.report_behind(replication, member, &too_far_behind);
         if !member.behind.is_empty() {
             let replica = &member.replica;
@@ -588,10 +610,9 @@ impl Partition {
             member.behind.push(*replica);
             replication.links.note_too_far_behind();
             let (topic, partition, node) = (&self.topic, self.index, replica.node());
-            tracing::error!(
+            tracing::warn!(
                 %topic, partition, node,
-                "the replica of node {node} needs records that retention or compaction has removed here; copying a whole partition is not \
-                 built yet: the group continues without it. Raise retention, or delete and create the topic"
+                "the replica of node {node} needs records that retention or compaction has removed here: it is out of sync until it has a copy of what is here"
             );
         }
     }
@@ -626,6 +647,7 @@ impl Partition {
                 Notice::Committed(high_watermark) => replication.events.committed(&own, high_watermark),
                 Notice::Lost(lost) => replication.events.lost(&own, lost),
                 Notice::Offered(offer) => replication.events.offered(&own, offer),
+                Notice::Behind => replication.events.behind(&own),
             }
             notices = replication.notices.lock();
         }
@@ -733,6 +755,8 @@ impl Partition {
         let mut state = self.lock();
         if let Ok(Stored::Replicated(member)) = &mut state.log
             && member.is_running()
+            // The entries behind a copy that is offered stay.
+            && !member.replica.log().is_exported()
             && let Err(error) = member.replica.follow_log_start()
         {
             tracing::error!(topic = %self.topic, partition = self.index, "{error}");
@@ -822,6 +846,13 @@ impl Member {
     fn has_majority(&self, links: &Links) -> bool {
         let (now_ms, lag_max_ms) = (links.now_ms(), links.replica_lag_max_ms());
         self.replica.has_majority(now_ms, lag_max_ms, |id| self.is_out_of_sync(links, id))
+    }
+
+    /// A sync failed that may have been the journal's, too.
+    pub(super) fn fail_journal(&self, error: &std::io::Error) {
+        if StorageFault::of(error) == StorageFault::Medium {
+            self.replica.journal().lock().fail(error);
+        }
     }
 
     /// Writes what the next start begins with. Nothing happens to it any more.

@@ -11,7 +11,7 @@ use mainstem_config::ThrottledReplicas;
 use mainstem_links::testing::{accept_for, gate};
 use mainstem_links::ticker::Ticker;
 use mainstem_links::{
-    CATCH_UP_RATE, Group as _, LinkIdentity, Links, LinksOptions, Peer, Rates, SilenceLimits,
+    AbsenceLimits, CATCH_UP_RATE, Group as _, LinkIdentity, Links, LinksOptions, Peer, Rates, SilenceLimits,
 };
 use mainstem_log::dir::{LogDir, NodeIdentity};
 use mainstem_log::storage::RealStorage;
@@ -221,6 +221,7 @@ impl Cluster {
             clock: self.clock.clone(),
             replica_lag_max_ms,
             catch_up_rate,
+            absence: AbsenceLimits::default(),
             silence: SilenceLimits::default(),
             awaited: Arc::default(),
         };

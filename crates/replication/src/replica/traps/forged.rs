@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::link::Frame as LinkFrame;
-use crate::snapshots::SnapshotOffer;
 use crate::store::{is_stub, snapshot_of};
 use bytes::Bytes;
 use raft::StateRole;
