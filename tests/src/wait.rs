@@ -21,12 +21,20 @@ pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
 /// # Panics
 /// When there is no value in time.
 pub fn within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    explained(limit, || look().ok_or_else(|| format!("waited {limit:?} for: {what}")))
+}
+
+/// The same with the reason for which there is no value.
+///
+/// # Panics
+/// When there is no value in time, with the last reason.
+pub fn explained<T>(limit: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + limit;
     loop {
-        if let Some(found) = look() {
-            return found;
+        match look() {
+            Ok(found) => return found,
+            Err(why) => assert!(Instant::now() < deadline, "{why}"),
         }
-        assert!(Instant::now() < deadline, "waited {limit:?} for: {what}");
         std::thread::sleep(LOOK_AGAIN);
     }
 }

@@ -15,6 +15,7 @@ mod authorizer;
 mod cleaner;
 mod copies;
 mod kafka;
+mod moves;
 mod process;
 mod quotas;
 mod sessions;
@@ -143,6 +144,7 @@ pub(crate) fn exposition(broker: &Broker) -> String {
     kafka::expose(broker, &topics, &shown, &mut text);
     cleaner::expose(broker, &mut text);
     copies::expose(broker, &mut text);
+    moves::expose(broker, &mut text);
     process::expose(&mut text);
     quotas::expose(broker, &mut text);
     telemetry::expose(broker, &mut text);

@@ -447,6 +447,7 @@ impl Server {
         self.housekeeping.stop();
         self.watcher.stop();
         broker.store.moves.stop();
+        broker.store.members.stop();
         broker.store.copies.stop();
         self.dir_failures.stop();
         if let Some(others) = self.others {

@@ -21,6 +21,8 @@ pub struct ReplicationConfig {
     pub follower_throttled_rate: Option<u64>,
     /// `controlled.shutdown.enable`.
     pub controlled_shutdown: bool,
+    /// `mainstem.lost.replica.timeout.ms`.
+    pub lost_replica_timeout_ms: u64,
     /// `leader.imbalance.check.interval.seconds` as milliseconds; none without `auto.leader.rebalance.enable`.
     pub rebalance_interval_ms: Option<u64>,
 }

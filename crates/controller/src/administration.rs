@@ -82,7 +82,13 @@ impl Session {
         lines
     }
 
-    fn reassign(&mut self, may_resize: bool, topic: &str, partition: i32, to: Option<&[i32]>) -> String {
+    pub(super) fn reassign(
+        &mut self,
+        may_resize: bool,
+        topic: &str,
+        partition: i32,
+        to: Option<&[i32]>,
+    ) -> String {
         let partition = ReassignablePartition {
             partition_index: partition,
             replicas: to.map(<[i32]>::to_vec),
@@ -280,8 +286,8 @@ fn replicas_stay_where_they_are() {
         assert_eq!(session.reassign(may_resize, "a", 0, Some(to)), expect);
     };
     refused(false, &[1, 2], "INVALID_REPLICATION_FACTOR: The replication factor is changed from 1 to 2.");
-    let stays =
-        "INVALID_REPLICA_ASSIGNMENT: Replicas do not move between nodes yet: the partition stays on [1].";
+    let stays = "INVALID_REPLICA_ASSIGNMENT: This broker is no cluster: partition a-0 stays on [1]. Replicas move between the \
+                 nodes of a cluster.";
     refused(true, &[1, 2], stays);
     refused(false, &[2], stays);
     assert_eq!(session.commit_all(), []);

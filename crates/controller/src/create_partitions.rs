@@ -13,6 +13,7 @@ use mainstem_wire::{ErrorCode, Uuid};
 
 use super::create_topics::{DirectorySizes, repeated_names};
 use super::error::ApiError;
+use super::image::PartitionImage;
 use super::names;
 use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine, PARTITIONS_PER_REQUEST_MAX, Permit};
@@ -96,12 +97,13 @@ impl MetadataStateMachine {
             let message = "Excessively large number of partitions per request.";
             return Err(ApiError::new(ErrorCode::POLICY_VIOLATION, message));
         }
-        let factor = image.partitions.first().map_or(1, |partition| partition.replicas.len());
+        // Not those that a move takes away.
+        let replicas = image.partitions.first().map(PartitionImage::target).unwrap_or_default();
+        let factor = replicas.len().max(1);
         let partitions = match &topic.assignments {
             None => {
                 let factor = i16::try_from(factor).expect("a factor is 16 bits");
-                let first = image.partitions.first().and_then(|partition| partition.replicas.first());
-                self.spread(current..topic.count, factor, first.copied())?
+                self.spread(current..topic.count, factor, replicas.first().copied())?
             }
             Some(assignments) => self.assigned_growth(current, assignments, added, factor)?,
         };

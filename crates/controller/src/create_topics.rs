@@ -458,7 +458,7 @@ impl DirectorySizes {
     }
 
     /// The emptiest directory of a node, which then holds one more; zero (unassigned) if the node named none.
-    fn take_emptiest(&mut self, node: i32) -> Uuid {
+    pub(super) fn take_emptiest(&mut self, node: i32) -> Uuid {
         let emptiest = self.0.get_mut(&node).and_then(|dirs| dirs.iter_mut().min_by_key(|(_, size)| *size));
         emptiest.map_or(Uuid::ZERO, |(dir, size)| {
             *size += 1;

@@ -13,7 +13,7 @@ use super::image::{MetadataImage, PartitionImage};
 /// The replica that is to lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ElectionType {
-    /// The first one.
+    /// The preferred leader: the first that stays.
     Preferred,
     /// Any that is online, even if it is not in sync.
     Unclean,
@@ -81,7 +81,7 @@ impl MetadataImage {
 fn elect(partition: &PartitionImage, kind: ElectionType) -> Result<(), (ErrorCode, String)> {
     let is_led = partition.leader >= 0;
     let code = match kind {
-        ElectionType::Preferred if partition.replicas.first() != Some(&partition.leader) => {
+        ElectionType::Preferred if partition.preferred_leader() != Some(partition.leader) => {
             ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE
         }
         ElectionType::Unclean if !is_led => ErrorCode::ELIGIBLE_LEADERS_NOT_AVAILABLE,

@@ -97,6 +97,16 @@ pub enum Inconsistency {
         /// The number of partitions that the topic has.
         count: usize,
     },
+    /// The group of the partition's replicas cannot be.
+    #[error("the group of partition {partition} of topic id {id} cannot be: {what}")]
+    Group {
+        /// The topic.
+        id: Uuid,
+        /// The partition.
+        partition: i32,
+        /// The fault of the group.
+        what: &'static str,
+    },
     /// It names a broker that is not registered, or with another epoch.
     #[error("broker {0} is not registered with this epoch")]
     Broker(i32),

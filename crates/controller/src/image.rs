@@ -1,6 +1,8 @@
 //! The image: the state that follows from the metadata records.
 
+mod group_field;
 mod invariants;
+mod partition;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,6 +22,8 @@ use super::error::Inconsistency;
 use super::names;
 use mainstem_config::{BrokerValues, GroupConfigValues};
 use mainstem_limits::quotas::QuotaEntity;
+
+pub use partition::{GroupImage, PartitionImage};
 
 /// The metadata up to an offset of the log. Look-ups are by hash or by tree; nothing is computed on reading.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -52,25 +56,11 @@ pub struct TopicImage {
     pub partitions: Vec<PartitionImage>,
 }
 
-/// A partition.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PartitionImage {
-    /// The node that leads it; -1 is none.
-    pub leader: i32,
-    /// Rises with each election, and with each start after an unclean stop.
-    pub leader_epoch: i32,
-    /// Rises with each change.
-    pub partition_epoch: i32,
-    /// The nodes that hold it, the preferred leader first.
-    pub replicas: Vec<i32>,
-    /// The nodes that are in sync.
-    pub isr: Vec<i32>,
-    /// The log directory on each of `replicas`.
-    pub directories: Vec<Uuid>,
-    /// The nodes that are not in sync but have every committed record: they may lead (KIP-966).
-    pub eligible_leader_replicas: Vec<i32>,
-    /// The nodes that were in sync or eligible last, when none is any more (KIP-966).
-    pub last_known_elr: Vec<i32>,
+impl TopicImage {
+    /// The largest replication factor of its partitions; 1 without any.
+    pub fn replication_factor(&self) -> usize {
+        self.partitions.iter().map(PartitionImage::replication_factor).max().unwrap_or(1)
+    }
 }
 
 /// A registered broker.
@@ -232,6 +222,11 @@ impl MetadataImage {
     /// The topic of this id.
     pub fn topic_by_id(&self, id: Uuid) -> Option<&TopicImage> {
         self.topics.get(&id)
+    }
+
+    /// The partition of this number, of the topic of this id.
+    pub(super) fn partition_of(&self, topic_id: Uuid, number: i32) -> Option<&PartitionImage> {
+        self.topic_by_id(topic_id)?.partitions.get(usize::try_from(number).ok()?)
     }
 
     /// All topics, by name.
@@ -426,70 +421,39 @@ impl MetadataImage {
     }
 
     fn create_partition(&mut self, record: &PartitionRecord<'_>) -> Result<MetadataChange, Inconsistency> {
-        let (id, partition) = (record.topic_id, record.partition_id);
-        let topic = self.topics.get_mut(&id).ok_or(Inconsistency::UnknownTopicId(id))?;
-        let count = topic.partitions.len();
-        let at = usize::try_from(partition).ok().filter(|at| *at <= count);
-        let at = at.ok_or(Inconsistency::Partition { id, partition, count })?;
-        let image = PartitionImage {
-            leader: record.leader,
-            leader_epoch: record.leader_epoch,
-            partition_epoch: record.partition_epoch,
-            replicas: record.replicas.clone(),
-            isr: record.isr.clone(),
-            directories: record.directories.clone(),
-            eligible_leader_replicas: record.eligible_leader_replicas.clone().unwrap_or_default(),
-            last_known_elr: record.last_known_elr.clone().unwrap_or_default(),
-        };
-        if let Some(known) = topic.partitions.get_mut(at) {
-            // Leaders of a cluster have reported it; Kafka's own writer has no such record for an existing partition.
-            let is_newer = image.partition_epoch > known.partition_epoch
-                && image.leader_epoch >= known.leader_epoch
-                && image.replicas == known.replicas;
-            if !is_newer {
-                return Err(Inconsistency::Partition { id, partition, count });
+        let (topic_id, partition) = (record.topic_id, record.partition_id);
+        let partitions = self.partitions_mut(topic_id)?;
+        let refusal = Inconsistency::Partition { id: topic_id, partition, count: partitions.len() };
+        match usize::try_from(partition) {
+            Ok(at) if at < partitions.len() => {
+                let known = &mut partitions[at];
+                *known = known.replaced(record)?.ok_or(refusal)?;
+                Ok(MetadataChange::PartitionChanged { topic_id, partition })
             }
-            *known = image;
-            return Ok(MetadataChange::PartitionChanged { topic_id: id, partition });
+            Ok(at) if at == partitions.len() => {
+                partitions.push(PartitionImage::of_record(record)?);
+                Ok(MetadataChange::PartitionCreated { topic_id, partition })
+            }
+            _ => Err(refusal),
         }
-        topic.partitions.push(image);
-        Ok(MetadataChange::PartitionCreated { topic_id: id, partition })
     }
 
     fn change_partition(
         &mut self,
         record: &PartitionChangeRecord<'_>,
     ) -> Result<MetadataChange, Inconsistency> {
-        /// The record leaves the leader, and so the leader epoch, as it is.
-        const NO_LEADER_CHANGE: i32 = -2;
-        let (id, partition) = (record.topic_id, record.partition_id);
-        let topic = self.topics.get_mut(&id).ok_or(Inconsistency::UnknownTopicId(id))?;
-        let count = topic.partitions.len();
-        let at = usize::try_from(partition).ok().filter(|at| *at < count);
-        let at = at.ok_or(Inconsistency::Partition { id, partition, count })?;
-        let image = &mut topic.partitions[at];
-        let raised = |epoch: i32| epoch.checked_add(1).ok_or(Inconsistency::EpochOverflow);
-        let partition_epoch = raised(image.partition_epoch)?;
-        if record.leader != NO_LEADER_CHANGE {
-            image.leader_epoch = raised(image.leader_epoch)?;
-            image.leader = record.leader;
-        }
-        image.partition_epoch = partition_epoch;
-        let lists = [
-            (&mut image.isr, &record.isr),
-            (&mut image.replicas, &record.replicas),
-            (&mut image.eligible_leader_replicas, &record.eligible_leader_replicas),
-            (&mut image.last_known_elr, &record.last_known_elr),
-        ];
-        for (field, new) in lists {
-            if let Some(new) = new {
-                field.clone_from(new);
-            }
-        }
-        if let Some(directories) = &record.directories {
-            image.directories.clone_from(directories);
-        }
-        Ok(MetadataChange::PartitionChanged { topic_id: id, partition })
+        let (topic_id, partition) = (record.topic_id, record.partition_id);
+        let partitions = self.partitions_mut(topic_id)?;
+        let refusal = Inconsistency::Partition { id: topic_id, partition, count: partitions.len() };
+        let known = usize::try_from(partition).ok().and_then(|at| partitions.get_mut(at));
+        let known = known.ok_or(refusal)?;
+        *known = known.changed(record)?;
+        Ok(MetadataChange::PartitionChanged { topic_id, partition })
+    }
+
+    fn partitions_mut(&mut self, topic_id: Uuid) -> Result<&mut Vec<PartitionImage>, Inconsistency> {
+        let topic = self.topics.get_mut(&topic_id).ok_or(Inconsistency::UnknownTopicId(topic_id))?;
+        Ok(&mut topic.partitions)
     }
 
     /// Removes the eligible replicas that are not in sync (KIP-966): of a topic, or of all topics if the name is empty.

@@ -3,9 +3,9 @@
 
 use mainstem_records::LeaderEpoch;
 use mainstem_wire::Uuid;
-use mainstem_wire::messages::partition_record::PartitionRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
+use super::image::PartitionImage;
 use super::node_view::NodeView;
 use super::state_machine::{Decision, MetadataStateMachine};
 
@@ -27,15 +27,14 @@ pub struct LeaderNote {
 impl MetadataStateMachine {
     /// Records leaders. Reports that are known already, older than the known ones, or about deleted partitions are left out.
     ///
-    /// Each gets a full record: a record of a change can raise the leader epoch by one at most.
+    /// Each gets a full record: a record of a change can raise the leader epoch by one at most. A move of replicas stays as it is.
     pub fn note_leaders(&mut self, view: &NodeView, notes: &[LeaderNote]) -> Decision<()> {
         let records = notes.iter().filter_map(|note| self.noted(view, note)).collect();
         self.decide(records, ())
     }
 
     fn noted(&self, view: &NodeView, note: &LeaderNote) -> Option<MetadataRecord<'static>> {
-        let topic = self.ahead().topic_by_id(note.topic_id)?;
-        let partition = topic.partitions.get(usize::try_from(note.partition).ok()?)?;
+        let partition = self.ahead().partition_of(note.topic_id, note.partition)?;
         if !view.replicas_elect(partition) || !partition.replicas.contains(&note.leader) {
             return None;
         }
@@ -47,19 +46,13 @@ impl MetadataStateMachine {
         if is_older || (is_known && isr == partition.isr) {
             return None;
         }
-        let some_of = |replicas: &Vec<i32>| (!replicas.is_empty()).then(|| replicas.clone());
-        Some(MetadataRecord::PartitionRecord(Box::new(PartitionRecord {
-            partition_id: note.partition,
-            topic_id: topic.id,
-            replicas: partition.replicas.clone(),
+        let after = PartitionImage {
             isr,
             leader: note.leader,
             leader_epoch,
             partition_epoch: partition.partition_epoch.checked_add(1)?,
-            directories: partition.directories.clone(),
-            eligible_leader_replicas: some_of(&partition.eligible_leader_replicas),
-            last_known_elr: some_of(&partition.last_known_elr),
-            ..PartitionRecord::default()
-        })))
+            ..partition.clone()
+        };
+        Some(after.record(note.topic_id, note.partition))
     }
 }

@@ -46,6 +46,12 @@ mod image;
 mod leadership;
 #[cfg(test)]
 mod level_tests;
+mod list_reassignments;
+#[cfg(test)]
+mod move_properties;
+#[cfg(test)]
+mod move_tests;
+mod moves;
 pub mod names;
 mod node_view;
 mod placement;
@@ -56,6 +62,7 @@ mod properties;
 mod quota_tests;
 mod reassignments;
 mod registration;
+mod replace_replicas;
 mod scram_credentials;
 #[cfg(test)]
 mod session;
@@ -76,12 +83,14 @@ pub use client_quotas::Resolves;
 pub use directories::DirectoryAssignment;
 pub use error::{ApiError, ReplayError};
 pub use image::{
-    BrokerImage, ConfigResource, FeatureRanges, MetadataChange, MetadataImage, PartitionImage, ResourceKind,
-    TopicImage,
+    BrokerImage, ConfigResource, FeatureRanges, GroupImage, MetadataChange, MetadataImage, PartitionImage,
+    ResourceKind, TopicImage,
 };
 pub use leadership::LeaderNote;
+pub use moves::SettledNote;
 pub use node_view::NodeView;
 pub use producer_ids::{PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock, ProducerIds};
 pub use registration::NodeStart;
+pub use replace_replicas::LostReplica;
 pub use scram_credentials::user_record;
 pub use state_machine::{Decision, IdSource, MetadataStateMachine, PARTITIONS_PER_REQUEST_MAX, Permit};

@@ -73,7 +73,7 @@ impl NodeView {
 
     /// Returns true if the replicas of a partition elect their leader. Then its record only reports the leader.
     pub(super) fn replicas_elect(&self, partition: &PartitionImage) -> bool {
-        self.has_several_nodes() && partition.replicas.len() > 1
+        self.has_several_nodes() && partition.has_group()
     }
 
     /// Checks that a start can open `more` partitions than now. Existing partitions stay, even if they are too many.

@@ -227,26 +227,20 @@ proptest! {
     #[test]
     fn damaged_records_are_refused(
         steps in proptest::collection::vec(step(), 1..12),
-        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        damage in damage(),
     ) {
         let mut run = Run { session: Session::new(""), driver: Driver::default() };
         for step in &steps {
             run.step(step);
         }
-        let mut data = fuzz_input(&run.session.log);
-        fuzz::metadata_replay(&data);
-        for (at, byte) in damage {
-            let at = at.index(data.len());
-            data[at] = byte;
-        }
-        fuzz::metadata_replay(&data);
+        replay_damaged(&run.session.log, damage);
     }
 
     /// Damages the bytes of its snapshot.
     #[test]
     fn damaged_snapshots_are_refused(
         steps in proptest::collection::vec(step(), 1..12),
-        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        damage in damage(),
     ) {
         let mut run = Run { session: Session::new(""), driver: Driver::default() };
         for step in &steps {
@@ -267,6 +261,22 @@ proptest! {
         fuzz::metadata_replay(&data);
         fuzz::snapshot_decode(&data);
     }
+}
+
+/// Bytes of an input that get another value.
+pub(super) fn damage() -> impl Strategy<Value = Vec<(prop::sample::Index, u8)>> {
+    proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)
+}
+
+/// Replays a log as it is, and damaged.
+pub(super) fn replay_damaged(log: &[Vec<u8>], damage: Vec<(prop::sample::Index, u8)>) {
+    let mut data = fuzz_input(log);
+    fuzz::metadata_replay(&data);
+    for (at, byte) in damage {
+        let at = at.index(data.len());
+        data[at] = byte;
+    }
+    fuzz::metadata_replay(&data);
 }
 
 fn fuzz_input(log: &[Vec<u8>]) -> Vec<u8> {

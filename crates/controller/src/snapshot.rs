@@ -4,12 +4,11 @@ use std::borrow::Cow;
 
 use mainstem_wire::messages::config_record::ConfigRecord;
 use mainstem_wire::messages::feature_level_record::FeatureLevelRecord;
-use mainstem_wire::messages::partition_record::PartitionRecord;
 use mainstem_wire::messages::producer_ids_record::ProducerIdsRecord;
 use mainstem_wire::messages::topic_record::TopicRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
-use super::image::{ConfigResource, MetadataImage, PartitionImage, TopicImage};
+use super::image::{ConfigResource, MetadataImage, TopicImage};
 use super::registration::registration_record;
 use super::state_machine::version_of;
 use super::{acls, client_quotas, scram_credentials};
@@ -75,33 +74,7 @@ fn topic_records(topic: &TopicImage) -> impl Iterator<Item = MetadataRecord<'sta
         ..TopicRecord::default()
     }));
     let partitions = (0..).zip(&topic.partitions);
-    std::iter::once(record)
-        .chain(partitions.map(|(number, partition)| partition_record(topic, number, partition)))
-}
-
-fn partition_record(
-    topic: &TopicImage,
-    partition_id: i32,
-    partition: &PartitionImage,
-) -> MetadataRecord<'static> {
-    MetadataRecord::PartitionRecord(Box::new(PartitionRecord {
-        partition_id,
-        topic_id: topic.id,
-        replicas: partition.replicas.clone(),
-        isr: partition.isr.clone(),
-        leader: partition.leader,
-        leader_epoch: partition.leader_epoch,
-        partition_epoch: partition.partition_epoch,
-        directories: partition.directories.clone(),
-        eligible_leader_replicas: some_of(&partition.eligible_leader_replicas),
-        last_known_elr: some_of(&partition.last_known_elr),
-        ..PartitionRecord::default()
-    }))
-}
-
-/// Kafka leaves out a list that is empty.
-fn some_of(replicas: &[i32]) -> Option<Vec<i32>> {
-    (!replicas.is_empty()).then(|| replicas.to_vec())
+    std::iter::once(record).chain(partitions.map(|(number, partition)| partition.record(topic.id, number)))
 }
 
 fn config_record(resource: &ConfigResource, (name, value): (&String, &String)) -> MetadataRecord<'static> {

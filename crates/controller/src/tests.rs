@@ -30,9 +30,12 @@ fn topics_are_created_with_defaults() {
         partition_epoch: 0,
         replicas: vec![1],
         isr: vec![1],
+        adding: vec![],
+        removing: vec![],
         directories: vec![DIR],
         eligible_leader_replicas: vec![],
         last_known_elr: vec![],
+        group: None,
     };
     assert_eq!(partition, &expect);
     assert_eq!(image.topics_from("b").count(), 2);

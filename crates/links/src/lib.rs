@@ -63,7 +63,7 @@ use mainstem_runtime::sync::{self, Condvar, RecvTimeoutError, Thread};
 use out_of_sync::OutOfSync;
 use outbox::{Item, Outbox};
 use setbacks::Setbacks;
-pub use throttle::{CATCH_UP_RATE, Rates, Throttle};
+pub use throttle::{CATCH_UP_RATE, Rates, Throttle, Throttled};
 
 /// Limit of the bytes of a frame behind its head: that of Kafka's requests (`socket.request.max.bytes`), and more than a
 /// batch can have.
@@ -362,13 +362,13 @@ impl Links {
     }
 
     /// Puts messages of a replica into the outboxes of links. Called under the replica's lock, which keeps their order.
-    /// `catches_up` returns for a replica whose appends may be throttled its rate in bytes per second. Returns the links whose
+    /// `catches_up` returns for a replica whose appends may take their time the rates that count for it. Returns the links whose
     /// writers are to be woken ([`Links::wake`]), and the replicas that have to be reported unreachable.
     pub fn send(
         &self,
         handle: &Arc<GroupHandle>,
         messages: Vec<Outgoing>,
-        catches_up: impl Fn(ReplicaId) -> Option<u64>,
+        catches_up: impl Fn(ReplicaId) -> Option<Throttled>,
     ) -> (Wakes, Vec<ReplicaId>) {
         let (mut wakes, mut lost) = (Wakes::default(), Vec::new());
         for outgoing in messages {
@@ -407,14 +407,13 @@ impl Links {
     }
 
     /// Bytes a second for a replica that catches up: see [`Rates`].
-    pub fn catch_up_rate(&self, is_led: bool, follower: Option<i32>) -> u64 {
-        self.throttled_rate(is_led, follower).unwrap_or(self.options.catch_up_rate)
+    pub fn catch_up_rate(&self, throttled: Throttled) -> u64 {
+        self.throttled_rate(throttled).unwrap_or(self.options.catch_up_rate)
     }
 
-    /// Bytes a second that Kafka's throttles leave a replica, the lower one of those that count for it: this node's where `is_led`,
-    /// and that of the node that follows. None if no throttle counts.
-    pub fn throttled_rate(&self, is_led: bool, follower: Option<i32>) -> Option<u64> {
-        self.rates.read().of(is_led, follower)
+    /// Bytes a second that Kafka's throttles leave a replica, the lower one of those that count for it. None if no throttle counts.
+    pub fn throttled_rate(&self, throttled: Throttled) -> Option<u64> {
+        self.rates.read().of(throttled)
     }
 
     /// Wakes writers.

@@ -5,11 +5,12 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
-use mainstem_replication::{GroupId, MESSAGE_BYTES_MAX, Outgoing, RepeatAnswer};
+use mainstem_replication::{GroupId, MESSAGE_BYTES_MAX, Outgoing, RepeatAnswer, ReplicaId};
 
 use super::calls::{CALL_BYTES_MAX, CALL_TIME_MAX_MS, CallError, CallKind, IN_FLIGHT_MAX, OnAnswer};
 use super::group::{GroupHandle, is_append};
 use super::is_plain_heartbeat;
+use super::throttle::Throttled;
 
 /// Limit of the bytes of messages that wait, without their batches, which are in the log. Requests have their own limit.
 const BYTES_MAX: usize = 8 << 20;
@@ -25,8 +26,8 @@ pub(super) struct Item {
     /// The replica that sends it, in whose log the batches are.
     pub(super) handle: Arc<GroupHandle>,
     pub(super) outgoing: Outgoing,
-    /// The bytes a second of an append to a replica that catches up, which may take its time.
-    pub(super) catches_up: Option<u64>,
+    /// The rates of an append to a replica that catches up, which may take its time. They may be others when it is sent.
+    pub(super) catches_up: Option<Throttled>,
 }
 
 impl Item {
@@ -74,7 +75,8 @@ pub(super) struct Call {
 /// Everything that the writer takes at one time, in the order in which it is written.
 #[derive(Default)]
 pub(super) struct Batch {
-    pub(super) heartbeats: IndexMap<GroupId, Item>,
+    /// By group and receiver: a node may have two replicas of a group, one in the place of the other.
+    pub(super) heartbeats: IndexMap<(GroupId, ReplicaId), Item>,
     /// All heartbeats that stand are due, since then.
     pub(super) repeat: Option<u64>,
     /// The answer to the peer's.
@@ -104,7 +106,7 @@ pub(super) struct Outbox {
     is_open: bool,
     /// The connection, so that others can end it.
     stream: Option<TcpStream>,
-    heartbeats: IndexMap<GroupId, Item>,
+    heartbeats: IndexMap<(GroupId, ReplicaId), Item>,
     repeat: Option<u64>,
     answer: Option<RepeatAnswer>,
     control: VecDeque<Item>,
@@ -166,7 +168,7 @@ impl Outbox {
             return false;
         }
         if is_plain_heartbeat(&item.outgoing) {
-            self.heartbeats.insert(item.handle.id, item);
+            self.heartbeats.insert((item.handle.id, item.outgoing.to), item);
             return true;
         }
         let memory = item.memory();
@@ -292,5 +294,33 @@ impl Outbox {
         self.bytes -= batch.control.iter().chain(&batch.append).map(Item::memory).sum::<usize>();
         self.is_idle = batch.is_empty();
         batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mainstem_replication::eraftpb::{Message, MessageType};
+
+    use super::*;
+    use crate::testing::handle;
+
+    /// A node whose replica is replaced has two of a group for a while.
+    #[test]
+    fn each_replica_of_a_node_gets_the_heartbeats_of_a_group() {
+        let (mut outbox, handle) = (Outbox::default(), handle(Arc::default()));
+        outbox.open(None);
+        let heartbeat = |incarnation, commit| {
+            let to = ReplicaId::new(3, incarnation);
+            let message = Message { msg_type: MessageType::MsgHeartbeat, commit, ..Message::default() };
+            let outgoing =
+                Outgoing { to, offset: 0, offsets: 0..0, bytes: 0, message, begins_coalescing: false };
+            Item { handle: handle.clone(), outgoing, catches_up: None }
+        };
+        for (incarnation, commit) in [(1, 5), (2, 5), (1, 6)] {
+            assert!(outbox.push(heartbeat(incarnation, commit)));
+        }
+        let waiting = outbox.heartbeats.values().map(|item| (item.outgoing.to, item.outgoing.message.commit));
+        let expected = [(ReplicaId::new(3, 1), 6), (ReplicaId::new(3, 2), 5)];
+        assert!(waiting.eq(expected), "the last one to each");
     }
 }

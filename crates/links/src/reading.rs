@@ -201,13 +201,13 @@ impl Receiver {
         let group = match known.handle.as_ref().and_then(|handle| handle.group()) {
             Some(group) => Some(group),
             None => {
-                known.handle = self.links.group(known.alias.group);
+                let handle = self.links.group(known.alias.group);
+                known.handle = handle.filter(|handle| handle.own == known.alias.to);
                 known.handle.as_ref().and_then(|handle| handle.group())
             }
         };
         // A group that is not here, not yet or not any more, or another replica of it: nothing is answered.
-        let is_addressed = known.handle.as_ref().is_some_and(|handle| handle.own == known.alias.to);
-        let Some(group) = group.filter(|_| is_addressed) else { return Ok(()) };
+        let Some(group) = group else { return Ok(()) };
         (message.from, message.to) = (known.alias.from.0, known.alias.to.0);
         let step = group.step_unless_it_waits(message, offset, batches);
         if let Some(step) = step.map_err(|error| fault(&explained(&*group, &error)))? {

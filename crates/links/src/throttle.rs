@@ -20,11 +20,20 @@ pub struct Rates {
     pub followers: BTreeMap<i32, u64>,
 }
 
+/// The rates that count for a replica which its topic may name as throttled.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Throttled {
+    /// That of this node, as the leader's.
+    pub is_led: bool,
+    /// That of the node which follows.
+    pub follower: Option<i32>,
+}
+
 impl Rates {
-    /// The lower one of those that count for a replica, if any does: this node's where `is_led`, and that of the node that follows.
-    pub(super) fn of(&self, is_led: bool, follower: Option<i32>) -> Option<u64> {
-        let led = self.leader.filter(|_| is_led);
-        let following = follower.and_then(|node| self.followers.get(&node).copied());
+    /// The lower one of those that count, if any does.
+    pub(super) fn of(&self, throttled: Throttled) -> Option<u64> {
+        let led = self.leader.filter(|_| throttled.is_led);
+        let following = throttled.follower.and_then(|node| self.followers.get(&node).copied());
         led.into_iter().chain(following).min()
     }
 }
@@ -89,7 +98,7 @@ mod tests {
     #[test]
     fn the_lower_rate_counts_of_those_that_name_a_replica() {
         let rates = Rates { leader: Some(10), followers: BTreeMap::from([(2, 5), (3, 20)]) };
-        let of = |is_led, follower| rates.of(is_led, follower);
+        let of = |is_led, follower| rates.of(Throttled { is_led, follower });
         assert_eq!((of(false, None), of(true, None)), (None, Some(10)));
         assert_eq!((of(true, Some(2)), of(true, Some(3))), (Some(5), Some(10)));
         assert_eq!((of(false, Some(3)), of(false, Some(4))), (Some(20), None));

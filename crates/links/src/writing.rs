@@ -23,7 +23,8 @@ pub(super) struct Writer<S> {
     stream: S,
     links: Arc<Links>,
     /// The numbers of groups on this link, by group and receiver.
-    aliases: HashMap<(GroupId, ReplicaId), u32>,
+    /// By group, and the replicas that speak and are spoken to: a node may get another replica of a group.
+    aliases: HashMap<(GroupId, ReplicaId, ReplicaId), u32>,
     out: Vec<u8>,
     batches: Vec<u8>,
     written_at: Instant,
@@ -85,7 +86,7 @@ impl<S: Write> Writer<S> {
         let batch = outbox.take(pause.is_zero());
         if batch.is_throttled {
             // What follows in its group costs no more than that did.
-            let rate = |item: &Item| item.catches_up.unwrap_or(self.links.options.catch_up_rate);
+            let rate = |item: &Item| self.links.catch_up_rate(item.catches_up.unwrap_or_default());
             let cost = batch.append.as_ref().map(|item| (item.outgoing.bytes, rate(item)));
             let (bytes, rate) = cost.unwrap_or((0, 1));
             self.links.throttle.charge(self.links.clock().instant(), bytes, rate);
@@ -184,7 +185,7 @@ impl<S: Write> Writer<S> {
     /// The number of a group on this link, which the peer learns from a frame before its first use.
     fn alias(&mut self, item: &Item) -> u32 {
         let number = self.aliases.len() as u32;
-        let known = self.aliases.entry((item.handle.id, item.outgoing.to));
+        let known = self.aliases.entry((item.handle.id, item.handle.own, item.outgoing.to));
         *known.or_insert_with(|| {
             let alias = Alias { number, group: item.handle.id, from: item.handle.own, to: item.outgoing.to };
             link::group(&alias, &mut self.out);

@@ -86,7 +86,7 @@ impl<'a> Leaders<'a> {
     fn known(&self, index: i32, partition: &PartitionImage) -> (i32, i32, Vec<i32>) {
         let noted = (partition.leader, partition.leader_epoch, partition.isr.clone());
         let (Some(cluster), Some(topic)) = (&self.node.cluster, &self.served) else { return noted };
-        if partition.replicas.len() == 1 {
+        if !partition.has_group() {
             let is_up = self.image.broker(partition.leader).is_some_and(|node| !node.fenced);
             return if is_up { noted } else { (NO_LEADER, noted.1, noted.2) };
         }

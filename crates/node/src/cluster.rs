@@ -32,10 +32,12 @@ pub mod elections;
 pub(crate) mod forwarding;
 pub mod leaders;
 mod leaving;
+mod lost;
 mod members;
 mod out_of_sync;
 mod registration;
 mod roles;
+mod settled;
 
 use calls::{Answered, Ask, Led};
 use clocks::Clocks;
@@ -226,6 +228,7 @@ impl Cluster {
     fn follow_members(self: &Arc<Self>) {
         let clock = &self.local.clock;
         let (mut noted, mut balanced) = (clock.instant(), clock.instant());
+        let mut lost = lost::LostReports::default();
         let (mut schedule, mut alone) = (HeartbeatSchedule::default(), LeaderlessLooks::default());
         while !self.local.stopping.is_stopping() {
             let times = self.local.config().replication.clone();
@@ -250,6 +253,7 @@ impl Cluster {
                 }
             }
             self.unnoted.end_unless(|| self.controller.decides());
+            self.report_lost_replicas(&mut lost);
             sync::sleep(Duration::from_millis(100));
         }
     }
@@ -355,7 +359,7 @@ impl Cluster {
         let known =
             image.topic_by_id(topic).zip(known).and_then(|(topic, index)| topic.partitions.get(index))?;
         match known.replicas.as_slice() {
-            [only] => {
+            [only] if !known.has_group() => {
                 let epoch = LeaderEpoch::new(known.leader_epoch);
                 Some(Leader { node: *only, epoch, isr: vec![*only] })
             }

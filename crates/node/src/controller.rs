@@ -32,6 +32,7 @@ use parking_lot::Mutex;
 
 use crate::local::Local;
 use mainstem_links::Links;
+use mainstem_replication::ReplicaId;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::random;
 use mainstem_runtime::supervised::AbortOnPanic;
@@ -39,10 +40,11 @@ use mainstem_runtime::sync;
 use mainstem_store::error::StoreError;
 use mainstem_store::journals::Journals;
 use mainstem_store::log_dirs::LogDirs;
+use mainstem_store::members::set_aside_at_start;
 use mainstem_store::opening::{Unopened, open_all};
 use mainstem_store::partition::{Durable, Partition};
 use mainstem_store::placing::{InterruptedMoves, PartitionKey, place_all};
-use mainstem_store::replicas::OpenReplica;
+use mainstem_store::replicas::{Founding, OpenReplica};
 use mainstem_store::scratch::with_scratch;
 use mainstem_store::settings::TopicSettings;
 use mainstem_store::topics::Topic;
@@ -91,6 +93,9 @@ pub(crate) trait MetadataEvents: Send + Sync {
     /// The rates of replication may have changed.
     fn rates_changed(&self);
 }
+
+/// The level of `mainstem.version` from which lost replicas are replaced.
+pub(crate) const LEVEL_OF_REPLACEMENTS: i16 = 2;
 
 /// The node's metadata and the way to change it.
 pub struct Controller {
@@ -193,13 +198,12 @@ impl Controller {
             opened.map_err(|source| StoreError::Open { partition: identity.topic_partition(), source })?;
         let bootstrap = bootstrap::read(dir)?;
         takeover::check_users(bootstrap::users(&bootstrap), view.start(), false)?;
-        let voters: Vec<i32> = quorum.ids().collect();
+        let voters = quorum.ids().map(|node| ReplicaId::new(node, 1)).collect();
         let opening = OpenReplica {
             dir,
             journals,
             identity: &identity,
-            voters: &voters,
-            own: view.node_id(),
+            founding: Founding { own: ReplicaId::new(view.node_id(), 1), voters },
             events: news.clone(),
             links,
             broadcast_commit: true,
@@ -349,7 +353,9 @@ impl Controller {
             }
             self.reconfigure();
             self.rates_changed();
+            set_aside_at_start(&local.store, &self.image());
             let placed = place_all(&local.store.dirs, &self.image(), local.id);
+            self.note_lost(&placed.lost);
             if let Some(reason) = local.store.dirs.fatal_failure() {
                 return Err(ControllerError::Directories(reason));
             }
@@ -358,6 +364,27 @@ impl Controller {
             self.begin_publishing()?;
             Ok(placed.moves)
         })
+    }
+
+    /// Notes replicas of which the log directory is not there any more.
+    fn note_lost(&self, lost: &[PartitionKey]) {
+        if !lost.is_empty() && self.image().mainstem_version() >= LEVEL_OF_REPLACEMENTS {
+            let seconds = self.config().replication.lost_replica_timeout_ms / 1_000;
+            tracing::warn!(
+                replicas = lost.len(),
+                "replicas of this node are in a log directory that is not there: they are replaced by new ones in {seconds} s \
+                 (mainstem.lost.replica.timeout.ms). Stop this node before that, and mount the disk, if it is not lost"
+            );
+        }
+        let image = self.image();
+        for (topic, index) in lost {
+            let partition = image.topic_by_id(*topic).zip(usize::try_from(*index).ok());
+            let partition = partition.and_then(|(topic, at)| topic.partitions.get(at));
+            if let Some(incarnation) = partition.and_then(|known| known.incarnation(self.local.id)) {
+                let now = self.local.clock.instant();
+                self.local.store.members.note_unopened((*topic, *index), incarnation, true, now);
+            }
+        }
     }
 
     fn rates_changed(&self) {
@@ -543,7 +570,7 @@ impl Controller {
     pub(crate) fn settings_of(&self, topic: &TopicImage) -> Arc<TopicSettings> {
         let image = self.image();
         let own = image.configs(&ConfigResource::new(ResourceKind::Topic, topic.name.clone()));
-        let replicas = topic.partitions.first().map_or(1, |partition| partition.replicas.len());
+        let replicas = topic.replication_factor();
         TopicSettings::resolve(own, &self.local.config(), (replicas, names::is_internal(&topic.name)))
     }
 

@@ -1,5 +1,6 @@
 //! Fuzz bodies of this crate: any bytes are read without a panic, and what is read is written as it was.
 
+use crate::change;
 use crate::copies::manifest::{Manifest, sealed_for_fuzz};
 use crate::copies::question::{Answer, Question};
 use crate::group::GroupId;
@@ -29,8 +30,9 @@ fn journal_of_format(magic: &[u8], data: &[u8]) {
     }
 }
 
-/// Bytes that came over a link: any are frames or a fault, and a frame is written as it was.
+/// Bytes that came over a link: any are frames or a fault, and a frame is written as it was. They are taken for a change of members too.
 pub fn link(data: &[u8]) {
+    let _ = change::decode(data);
     let mut rest = data;
     while let Ok(Some((frame, len))) = link::decode(rest, 1 << 20) {
         let mut again = Vec::new();

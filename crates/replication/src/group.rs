@@ -78,6 +78,24 @@ impl Configuration {
         }
     }
 
+    /// Returns true if `has` says so of a majority of the voters: of those before a change under way as well as of those after it. Of no
+    /// voters none is a majority.
+    pub fn is_majority(&self, has: impl Fn(ReplicaId) -> bool) -> bool {
+        let of = |voters: &[ReplicaId]| voters.iter().filter(|id| has(**id)).count() > voters.len() / 2;
+        of(&self.voters) && (self.voters_outgoing.is_empty() || of(&self.voters_outgoing))
+    }
+
+    /// The replicas that vote, those included that do until the change under way is complete; each once.
+    pub fn all_voters(&self) -> impl Iterator<Item = ReplicaId> {
+        let outgoing = self.voters_outgoing.iter().filter(|id| !self.voters.contains(id));
+        self.voters.iter().chain(outgoing).copied()
+    }
+
+    /// Returns true if a replica decides by itself.
+    pub(crate) fn is_alone(&self, own: ReplicaId) -> bool {
+        self.voters == [own] && self.voters_outgoing.is_empty()
+    }
+
     /// All replicas, each list after the other.
     pub fn replicas(&self) -> impl Iterator<Item = ReplicaId> {
         self.lists().into_iter().flatten().copied()

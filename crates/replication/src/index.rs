@@ -82,7 +82,7 @@ impl EntryIndex {
             end_offset: state.start.offset,
         };
         let (end, start) = (log.ends().log_end, index.start.offset);
-        let has_others = state.configuration.voters.len() > 1;
+        let has_others = state.has_others();
         let may_begin = has_others && promised.is_some();
         if end < start && may_begin && log.config().compact {
             // It may have been compacted by the others, and not deleted.

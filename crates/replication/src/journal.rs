@@ -142,6 +142,8 @@ pub struct Journal {
     groups: BTreeMap<GroupId, GroupState>,
     /// The format of the file.
     format: JournalFormat,
+    /// Members of its groups may change: all nodes know such entries.
+    members_may_change: bool,
     /// The format that it is to have, which is not older.
     wanted: JournalFormat,
     /// Bytes of the file.
@@ -204,6 +206,7 @@ impl Journal {
             file,
             groups,
             format,
+            members_may_change: false,
             wanted: format,
             len: whole,
             synced_len: whole,
@@ -398,6 +401,16 @@ impl Journal {
     /// The format of the file.
     pub fn format(&self) -> JournalFormat {
         self.format
+    }
+
+    /// Has members of its groups change from now on. Not to be called before all nodes know such entries.
+    pub fn let_members_change(&mut self) {
+        self.members_may_change = true;
+    }
+
+    /// Returns true if members of its groups may change.
+    pub fn members_may_change(&self) -> bool {
+        self.members_may_change
     }
 
     /// Has the file get this format, if it is newer, when it is rewritten next. That is due then, also if it has failed before.

@@ -18,6 +18,7 @@ pub mod journal;
 pub mod link;
 pub mod snapshots;
 
+mod change;
 mod coalesced;
 mod encoding;
 mod error;
@@ -29,16 +30,19 @@ mod incoming;
 mod index;
 mod lag;
 mod logger;
+mod reconcile;
 mod replica;
 mod setback;
 mod store;
 mod unsynced;
 
+pub use change::MemberChange;
 pub use coalesced::{AcceptedHeartbeats, CoalescedHeartbeats, Repeat, RepeatAnswer};
 pub use error::{LeaderAppendError, MessageError, ReplicaError};
 pub use group::{Configuration, GroupId, ReplicaId};
 pub use index::{EntryIndex, Position, RECENT_MAX, RECENT_MIN};
 pub use raft::eraftpb;
+pub use reconcile::Step;
 pub use replica::{
     Replica, ReplicaOptions, StepError,
     copies::finish_replacement,

@@ -16,13 +16,14 @@
 //!
 //! A replica is its parts, each with fields of its own: [`EntryLog`], [`GroupJournal`], [`RaftGroup`], [`PeerFlow`], [`Losses`],
 //! [`Promises`], [`FreeSpace`]. What concerns several of them is in `impl Replica`, in the order in which it has to happen:
-//! here, and for one subject each in [`readys`], [`timing`], [`lost_entries`], [`shortage`], [`offers`], [`copies`], [`upkeep`] and [`queries`].
+//! here, and for one subject each in [`readys`], [`timing`], [`lost_entries`], [`shortage`], [`offers`], [`copies`], [`members`], [`upkeep`] and [`queries`].
 
 use crate::error::{LeaderAppendError, MessageError, ReplicaError};
 use crate::group::{Configuration, GroupId, ReplicaId};
 use crate::incoming::Incoming;
 use crate::index::EntryIndex;
 use crate::journal::{Journal, JournalSync, Start};
+use crate::reconcile::Reconciler;
 use crate::store::stub;
 use effects::Effects;
 use entry_log::EntryLog;
@@ -50,6 +51,7 @@ mod leader_contact;
 pub(crate) mod losses;
 mod lost_entries;
 mod lost_files;
+mod members;
 mod messages;
 mod offers;
 mod peer_flow;
@@ -93,6 +95,10 @@ pub struct Replica {
     effects: Effects,
     /// A copy that is about to take the place of the log, and the time from which the old files may go.
     copy: Option<(ImportedLog, u64)>,
+    /// Members may change, as far as is known: once they may, they always may.
+    members_may_change: bool,
+    /// The progress of a leader towards the members that are wanted, and its term.
+    reconciler: (u64, Reconciler),
     now_ms: u64,
     failed: Option<String>,
 }
@@ -158,6 +164,8 @@ impl Replica {
             space: FreeSpace::default(),
             effects: Effects::default(),
             copy: None,
+            members_may_change: false,
+            reconciler: Default::default(),
             now_ms,
             failed: None,
         };
@@ -287,7 +295,7 @@ impl Replica {
         self.check_running()?;
         // What was appended has its place before anything else can take it.
         self.drive_into()?;
-        messages::check(&message, offset, &self.group.receiver(self.log.unsynced().has_vote()))?;
+        self.check_message(&message, offset)?;
         // What it speaks of has to be here before the library takes it.
         if message.get_msg_type() == MessageType::MsgSnapshot {
             self.note_offer(&message)?;
@@ -300,7 +308,7 @@ impl Replica {
             return Ok(());
         }
         if self.group.acknowledges_too_much(&message) {
-            self.note_answer(ReplicaId(message.from));
+            self.group.note_answer(ReplicaId(message.from));
             return Ok(());
         }
         let incoming = Incoming::of(&message, offset, batches)?;
@@ -315,6 +323,17 @@ impl Replica {
         self.log.set_incoming(incoming);
         self.step_group(message, refusal)?;
         Ok(())
+    }
+
+    /// Refuses a message that no replica can have sent to this one.
+    fn check_message(&mut self, message: &Message, offset: i64) -> Result<(), MessageError> {
+        let has_vote = self.log.unsynced().has_vote();
+        let receiver = self.group.receiver(self.members_may_change, has_vote);
+        let checked = messages::check(message, offset, &receiver);
+        if checked.is_ok() || self.members_may_change || !self.may_change_members() {
+            return checked;
+        }
+        messages::check(message, offset, &self.group.receiver(true, has_vote))
     }
 
     /// Has the library take a message that was looked at, and carries out what follows.

@@ -31,6 +31,11 @@ pub(crate) fn is_stub(entry: &Entry) -> bool {
     entry.get_entry_type() == EntryType::EntryNormal && entry.context == STUB_CONTEXT
 }
 
+/// Returns true if an entry has neither a batch nor data, as the first one of a term.
+pub(crate) fn is_noop(entry: &Entry) -> bool {
+    entry.get_entry_type() == EntryType::EntryNormal && entry.data.is_empty() && !is_stub(entry)
+}
+
 pub(crate) fn to_raft(entry: &InternalEntry) -> Entry {
     let entry_type = match entry.kind {
         EntryKind::NoOp | EntryKind::Data => EntryType::EntryNormal,
@@ -41,10 +46,11 @@ pub(crate) fn to_raft(entry: &InternalEntry) -> Entry {
     Entry { index: entry.index, term: entry.term, entry_type, data, ..Entry::default() }
 }
 
-/// The internal entry that is appended where the log ends at `offset`.
-pub(crate) fn from_raft(entry: &Entry, offset: i64) -> InternalEntry {
+/// The internal entry that is appended where the log ends at `offset`, behind an entry of the term `before`. A no-op begins a term: one
+/// without data that does not is a change of members that the library has refused.
+pub(crate) fn from_raft(entry: &Entry, offset: i64, before: Option<u64>) -> InternalEntry {
     let kind = match entry.get_entry_type() {
-        EntryType::EntryNormal if entry.data.is_empty() => EntryKind::NoOp,
+        EntryType::EntryNormal if entry.data.is_empty() && before != Some(entry.term) => EntryKind::NoOp,
         EntryType::EntryNormal => EntryKind::Data,
         EntryType::EntryConfChange => EntryKind::ConfigurationChange,
         EntryType::EntryConfChangeV2 => EntryKind::ConfigurationChangeV2,

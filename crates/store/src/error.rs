@@ -89,6 +89,14 @@ pub enum StoreError {
         /// The other one.
         other: PathBuf,
     },
+    /// The files of a replica that is not wanted any more cannot be put out of the way.
+    #[error("the files of partition {partition} cannot be set aside: {source}; repair the directory's disk")]
+    SetAside {
+        /// Which.
+        partition: TopicPartition,
+        /// Why.
+        source: io::Error,
+    },
     /// A partition is in a log directory that is not configured any more.
     #[error(
         "partition {partition} is in log directory {directory}, which is not among log.dirs; add the directory that \

@@ -16,6 +16,8 @@ use crate::error::StoreError;
 
 /// The level of `mainstem.version` from which journals have [`JournalFormat::V2`].
 const LEVEL_OF_SECOND_FORMAT: i16 = 2;
+/// The level of `mainstem.version` from which members of groups change.
+const LEVEL_OF_MEMBER_CHANGES: i16 = 2;
 /// Time between two attempts to give a journal another format, in ms.
 const RAISE_AGAIN_MS: u64 = 10_000;
 
@@ -59,17 +61,27 @@ impl Journals {
             return Err(StoreError::JournalLost { dir: dir.path().to_owned() });
         }
         // The journal first: a directory whose format says that it has one has one.
-        let (journal, cut) = Journal::open(dir.storage().clone(), dir.path())?;
+        let (mut journal, cut) = Journal::open(dir.storage().clone(), dir.path())?;
         dir.raise_format(GROUPS_FORMAT_VERSION).map_err(failed)?;
         if cut > 0 {
             tracing::warn!(dir = %dir.path().display(), bytes = cut, "a torn tail of the journal of groups was cut off");
         }
+        self.note_level(&mut journal);
         let journal = Arc::new(Mutex::new(journal));
-        open.insert(
-            dir.directory_id(),
-            OpenJournal { dir: dir.clone(), journal: journal.clone(), raising: Arc::default() },
-        );
+        let opened = OpenJournal { dir: dir.clone(), journal: journal.clone(), raising: Arc::default() };
+        if self.level() >= LEVEL_OF_SECOND_FORMAT && !dir.is_full() {
+            opened.begin_with_second_format();
+        }
+        open.insert(dir.directory_id(), opened);
         Ok(journal)
+    }
+
+    /// That of a directory, if it has one. Blocks on the disk.
+    pub(crate) fn known(&self, dir: &Arc<LogDir>) -> Option<Arc<Mutex<Journal>>> {
+        let has_one = || dir.storage().exists(&dir.path().join(JOURNAL)).unwrap_or(true);
+        let is_open = self.open.lock().contains_key(&dir.directory_id());
+        // Why it cannot be used is said where a partition of the directory is opened.
+        if is_open || has_one() { self.of(dir).ok() } else { None }
     }
 
     fn all(&self) -> Vec<OpenJournal> {
@@ -84,6 +96,16 @@ impl Journals {
     /// Has the nodes' files get the formats of a level of `mainstem.version`, with [`Self::raise_formats`]. Levels only rise.
     pub(crate) fn raise_to_level(&self, level: i16) {
         self.level.fetch_max(level, Ordering::AcqRel);
+        let open = self.open.lock();
+        open.values().for_each(|open| self.note_level(&mut open.journal.lock()));
+    }
+
+    /// Has members of groups change where the level allows it. Older journals have what it takes; releases that do not know of it are
+    /// gone from the cluster.
+    fn note_level(&self, journal: &mut Journal) {
+        if self.level() >= LEVEL_OF_MEMBER_CHANGES {
+            journal.let_members_change();
+        }
     }
 
     /// The level of `mainstem.version`, as far as it is known.
@@ -145,6 +167,20 @@ impl Journals {
         }
     }
 
+    /// Forgets a group of which this node has no replica any more. Durable when this returns.
+    ///
+    /// # Errors
+    /// When the journal refuses.
+    pub(crate) fn forget_group(&self, dir: &Arc<LogDir>, group: GroupId) -> Result<(), StoreError> {
+        let journal = self.of(dir)?;
+        {
+            let mut journal = journal.lock();
+            journal.append(group, &[Frame::Removed])?;
+            journal.forget_promise(group);
+        }
+        Ok(Journal::sync_beside_others(&journal)?)
+    }
+
     /// Rewrites journals that have grown, or are to get another format. Blocks on the disk; appends to them do not wait for that.
     pub(crate) fn rewrite_grown(&self) {
         for OpenJournal { journal, .. } in self.all() {
@@ -163,6 +199,18 @@ impl Journals {
 }
 
 impl OpenJournal {
+    /// Gives a journal that was just opened its format before any replica uses it: members that it does not know of may send messages at
+    /// once. Blocks on the disk.
+    fn begin_with_second_format(&self) {
+        self.raise_format();
+        let mut journal = self.journal.lock();
+        if journal.rewrite_due()
+            && let Err(error) = journal.rewrite()
+        {
+            tracing::warn!("{error}; that is tried again later");
+        }
+    }
+
     fn raise_format(&self) {
         match self.dir.raise_format(LEVEL_2_FORMAT_VERSION) {
             Ok(()) => self.journal.lock().want_format(JournalFormat::V2),

@@ -15,6 +15,8 @@ pub mod errors;
 pub mod journals;
 pub mod log_dirs;
 pub mod machine;
+pub mod members;
+pub mod mounts;
 pub mod moves;
 pub mod opening;
 pub mod partition;

@@ -22,6 +22,7 @@ use mainstem_queue::Directory;
 use mainstem_runtime::sync;
 
 use crate::machine::Machine;
+use crate::mounts::{self, NotMounted, mount_points};
 
 /// Why the log directories cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +99,13 @@ pub enum LogDirsError {
         /// Another one.
         other: PathBuf,
     },
+    /// The disk of one is not mounted: the directory would be taken for an empty one.
+    #[error(
+        "log directories of this node were on a disk that was mounted at {}, and nothing is mounted there now, as \
+         this process sees it; mount it, then start again. Where it is gone for good, remove its line from {}: what was on it is copied from other nodes",
+        .0.mount_point.display(), .0.file.display()
+    )]
+    NotMounted(NotMounted),
     /// There are partitions, and no metadata says of which topics.
     #[error(
         "log directory {} has partitions, and none of the log directories has the metadata log, \
@@ -141,6 +149,8 @@ pub struct LogDirs {
     is_new_cluster: bool,
     /// The limit of open descriptors.
     descriptors: u64,
+    /// The directories are those of this machine.
+    has_mounts: bool,
 }
 
 impl LogDirs {
@@ -169,26 +179,21 @@ impl LogDirs {
         let paths = config.log_dirs.iter().map(|path| absolute(path)).collect::<Result<Vec<_>, _>>()?;
         let names = config.log_dirs.iter().cloned().zip(paths.clone()).collect();
         let named = config.metadata_log_dir.as_deref().map(absolute).transpose()?;
-        if options.machine.is_none() {
+        let has_mounts = options.machine.is_none();
+        if has_mounts {
             paths.iter().chain(&named).try_for_each(|path| check_kind(path))?;
         }
         let descriptors = options.descriptors;
         let Machine { storage, boot_id: boot } = options.machine.clone().unwrap_or_default();
         let metadata = metadata_dir(&*storage, &paths, named)?;
+        check_mounts(has_mounts, &*storage, (&metadata, &paths))?;
         // Connections and the segments that are written have the first claim on descriptors.
         let cache =
             DescriptorCache::new(storage.clone(), descriptor_budget(descriptors, descriptors / 4 * 3));
         let mut identity = NodeIdentity { cluster_id: None, node_id: config.node_id };
         // A new directory belongs to the cluster of the others, at any position in the list.
         identity.cluster_id = paths.iter().chain([&metadata]).find_map(|path| cluster_id(&*storage, path));
-        if let Some(expected) = &options.expect_cluster
-            && identity.cluster_id.as_ref() != Some(expected)
-        {
-            return Err(LogDirsError::OtherCluster {
-                expected: expected.clone(),
-                found: identity.cluster_id,
-            });
-        }
+        check_cluster(options.expect_cluster.as_deref(), identity.cluster_id.as_deref())?;
         let is_new_cluster = identity.cluster_id.is_none();
         if identity.cluster_id.is_none() {
             identity.cluster_id = founded.map(str::to_owned);
@@ -208,8 +213,15 @@ impl LogDirs {
         };
         let metadata = open(&metadata, &identity)?;
         identity.cluster_id = Some(metadata.cluster_id().to_owned());
-        let mut dirs =
-            LogDirs { data: Vec::new(), unopened: Vec::new(), metadata, names, is_new_cluster, descriptors };
+        let mut dirs = LogDirs {
+            data: Vec::new(),
+            unopened: Vec::new(),
+            metadata,
+            names,
+            is_new_cluster,
+            descriptors,
+            has_mounts,
+        };
         for path in paths {
             if dirs.data.iter().any(|dir| dir.path() == path) {
                 continue;
@@ -228,6 +240,23 @@ impl LogDirs {
         }
         dirs.check()?;
         Ok(dirs)
+    }
+
+    /// Notes the mount points of the directories for the next start, which is refused without one of them.
+    pub fn note_mounts(&self) {
+        // A disk that could not be used now may be one that is not mounted next time.
+        if !self.has_mounts || !self.unopened.is_empty() {
+            return;
+        }
+        let dirs: Vec<_> = self.all().map(|dir| resolved(dir.path())).collect();
+        let noted = mount_points().and_then(|mounted| {
+            mounts::note(&**self.metadata.storage(), self.metadata.path(), &dirs, &mounted)
+        });
+        if let Err(error) = noted {
+            tracing::warn!(
+                "the mount points of the log directories are not noted: {error}; a disk that is not mounted at the next start is not noticed"
+            );
+        }
     }
 
     fn check(&self) -> Result<(), LogDirsError> {
@@ -340,6 +369,44 @@ fn flush_options() -> FlushOptions {
 fn absolute(path: &str) -> Result<PathBuf, LogDirsError> {
     let cleaned = std::path::absolute(path).map(|path| path.components().collect());
     cleaned.map_err(|source| LogDirsError::Path { path: path.to_owned(), source })
+}
+
+/// Checks that the directories are those of the cluster that was expected, if one was.
+fn check_cluster(expected: Option<&str>, found: Option<&str>) -> Result<(), LogDirsError> {
+    match expected.filter(|expected| found != Some(*expected)) {
+        Some(expected) => {
+            Err(LogDirsError::OtherCluster { expected: expected.to_owned(), found: found.map(str::to_owned) })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks that the disks are mounted that were when this node ran last.
+fn check_mounts(
+    has_mounts: bool,
+    storage: &dyn Storage,
+    (metadata, paths): (&Path, &[PathBuf]),
+) -> Result<(), LogDirsError> {
+    if !has_mounts {
+        return Ok(());
+    }
+    match mount_points() {
+        Ok(mounted) => {
+            let dirs: Vec<_> = paths.iter().map(|path| resolved(path)).collect();
+            mounts::check(storage, metadata, &dirs, &mounted).map_err(LogDirsError::NotMounted)
+        }
+        Err(error) => {
+            tracing::warn!(
+                "the mount points of this machine cannot be read: {error}; a disk that is not mounted is not noticed"
+            );
+            Ok(())
+        }
+    }
+}
+
+/// The directory behind symbolic links.
+fn resolved(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Refuses a directory of which another owner writes the files: a queue, a journal, a partition.

@@ -6,18 +6,24 @@ use std::sync::{Arc, OnceLock};
 
 use mainstem_controller::{PartitionImage, TopicImage};
 use mainstem_log::dir::{LastStop, LogDir};
+use mainstem_log::partition_dir::SetAside;
 use mainstem_log::{Log, LogError, PartitionIdentity, RecoveryWatch};
 use mainstem_records::LeaderEpoch;
+use mainstem_replication::ReplicaId;
 use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 
 use crate::error::StoreError;
+use crate::members::{held_in, is_lost, set_aside, wanted};
 use crate::partition::Partition;
 use crate::placing::PartitionKey;
-use crate::replicas::{OpenReplica, finish_copy};
+use crate::replicas::{Founding, OpenReplica, finish_copy, group_of};
 use crate::settings::TopicSettings;
-use crate::store::Store;
+use crate::store::{Store, StorePeers};
 use crate::topics::Topic;
+
+/// The incarnation of the replicas that a partition is created with.
+const FIRST_INCARNATION: u32 = 1;
 
 /// Handling of a partition that cannot be opened.
 #[derive(Clone, Copy)]
@@ -229,6 +235,11 @@ impl<'a> TopicPlan<'a> {
                     return None;
                 }
                 Err(error) => {
+                    if let Some(incarnation) = image.incarnation(store.node).filter(|_| image.has_group()) {
+                        let now = store.clock.instant();
+                        let is_lost = is_lost(&error);
+                        store.members.note_unopened((self.image.id, index), incarnation, is_lost, now);
+                    }
                     tracing::error!("{error}; until then it is offline, the others are served");
                     None
                 }
@@ -249,6 +260,23 @@ impl<'a> TopicPlan<'a> {
     }
 }
 
+/// Opens a partition that comes to this node. Blocks on the disk.
+///
+/// # Errors
+/// When its files cannot be used.
+pub(crate) fn open_one(
+    store: &Store,
+    topic: &TopicImage,
+    index: i32,
+    settings: &Arc<TopicSettings>,
+) -> Result<Arc<Partition>, StoreError> {
+    let identity =
+        PartitionIdentity { topic: Arc::from(topic.name.as_str()), topic_id: topic.id.0, partition: index };
+    let image = usize::try_from(index).ok().and_then(|index| topic.partitions.get(index));
+    let image = image.expect("the caller has it from the topic");
+    open_partition(store, &identity, image, settings, true).map(|(partition, _)| partition)
+}
+
 /// Opens a partition's log; with it comes whether the log is another than was left in order, or new.
 fn open_partition(
     store: &Store,
@@ -257,17 +285,20 @@ fn open_partition(
     settings: &Arc<TopicSettings>,
     syncs: bool,
 ) -> Result<(Arc<Partition>, bool), StoreError> {
+    let mut dir = None;
     if store.peers.is_some() && !image.replicas.contains(&store.node) {
-        let (topic, index) = (identity.topic.clone(), identity.partition);
-        return Ok((
-            Partition::elsewhere(topic, index, settings.clone(), LeaderEpoch::new(image.leader_epoch)),
-            false,
-        ));
+        dir = held_in(store, group_of(identity));
+        if dir.is_none() {
+            let (topic, index) = (identity.topic.clone(), identity.partition);
+            let epoch = LeaderEpoch::new(image.leader_epoch);
+            return Ok((Partition::elsewhere(topic, index, settings.clone(), epoch), false));
+        }
     }
-    let dir = dir_of(store, image, identity)?;
-    let peers = store.peers.as_ref().filter(|_| image.replicas.len() > 1);
+    let dir = dir.map_or_else(|| dir_of(store, image, identity), Ok)?;
+    let peers = store.peers.as_ref().filter(|_| image.has_group());
     let mono_ms = store.clock.now().mono_ms;
     if let Some(peers) = peers {
+        set_earlier_aside(store, peers, (identity, image), dir)?;
         finish_copy(&peers.journals, dir, identity, mono_ms)?;
     }
     // What is deleted other replicas may lack.
@@ -283,13 +314,15 @@ fn open_partition(
             dir,
             journals: &peers.journals,
             identity,
-            voters: &image.replicas,
-            own: store.node,
+            founding: founding_of(image, store.node),
             events: peers.events.clone(),
             links: &peers.links,
             broadcast_commit: false,
         };
         let partition = opening.open(log, settings.clone())?;
+        if image.group.is_some() {
+            partition.want_members(wanted(image), image.wanted_version());
+        }
         opening.register(&partition);
         return Ok((partition, false));
     }
@@ -313,6 +346,42 @@ fn open_partition(
         LeaderEpoch::new(image.leader_epoch),
     );
     Ok((partition, is_shorter))
+}
+
+/// The replica of this node, and the members with which its group begins where the journal does not know it. The members of a group that
+/// has changed come from its leader; while its first move is under way it may have none yet, and begins as it was created.
+fn founding_of(image: &PartitionImage, node: i32) -> Founding {
+    let own = ReplicaId::new(node, image.incarnation(node).unwrap_or_default());
+    let first = |node: &i32| ReplicaId::new(*node, FIRST_INCARNATION);
+    let voters = match &image.group {
+        None => wanted(image),
+        Some(group) if own == first(&node) && group.original.contains(&node) => {
+            group.original.iter().map(first).collect()
+        }
+        Some(_) => Vec::new(),
+    };
+    Founding { own, voters }
+}
+
+/// Sets the files of an earlier replica of this node aside: another one takes its place. Blocks on the disk.
+fn set_earlier_aside(
+    store: &Store,
+    peers: &StorePeers,
+    (identity, image): (&PartitionIdentity, &PartitionImage),
+    dir: &Arc<LogDir>,
+) -> Result<(), StoreError> {
+    let group = group_of(identity);
+    let own = peers.journals.of(dir)?.lock().group(group).and_then(|state| state.own);
+    let (Some(own), Some(wanted)) = (own, image.incarnation(store.node)) else { return Ok(()) };
+    if own.incarnation() >= wanted {
+        return Ok(());
+    }
+    let name = identity.topic_partition();
+    tracing::warn!(
+        "{name}: replica {own} was replaced; its files in {} are set aside as stray",
+        dir.path().display()
+    );
+    set_aside(store, dir, (&name, group), (SetAside::Stray, 0))
 }
 
 fn dir_of<'a>(

@@ -40,7 +40,7 @@ use locked::Locked;
 pub use queries::{Extent, TimeSearch};
 pub use reads::{PartitionData, PartitionRead};
 pub use replaying::LogReplay;
-pub(crate) use replicated::{BegunCopy, CopyTarget};
+pub(crate) use replicated::{BegunCopy, CopyTarget, OwnReplica, Progress};
 pub use replicated::{Leadership, ReplicaEvents, ReplicationHealth, RoleChange};
 pub use snapshots::SnapshotStepError;
 use take_over::Held;

@@ -15,6 +15,7 @@ use mainstem_wire::Uuid;
 
 use crate::error::StoreError;
 use crate::log_dirs::LogDirs;
+use crate::members::is_lost;
 
 /// Ids below it are no directories: unassigned, lost, migrating (KIP-858).
 const RESERVED_IDS: u128 = 100;
@@ -32,6 +33,8 @@ pub struct Placed {
     pub assignments: Vec<DirectoryAssignment>,
     /// Partitions that cannot be served; why was reported.
     pub refused: HashSet<PartitionKey>,
+    /// Those of the refused that are replicas of groups and lost: their log directory is not there any more.
+    pub lost: Vec<PartitionKey>,
     /// Moves that were cut short: the partition, and where it was to go.
     pub moves: InterruptedMoves,
 }
@@ -143,6 +146,9 @@ impl Placing<'_> {
                         self.placed.assignments.push(assignment);
                     }
                     Err(error) => {
+                        if partition.has_group() && is_lost(&error) {
+                            self.placed.lost.push((topic.id, index));
+                        }
                         // Thousands may be in one directory: a line is written for all of them.
                         match error {
                             StoreError::DirectoryOffline { .. } => offline += 1,

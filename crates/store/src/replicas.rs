@@ -14,9 +14,6 @@ use crate::settings::TopicSettings;
 use mainstem_links::Links;
 use mainstem_runtime::random;
 
-/// Replicas have this number until they can be replaced: those that a topic was created with.
-const FIRST_INCARNATION: u32 = 1;
-
 /// Finishes what a stop has interrupted, before the log of a replica is opened: a copy of its leader's log takes its place. Blocks on
 /// the disk.
 ///
@@ -34,8 +31,18 @@ pub fn finish_copy(
     finished.map_err(|source| StoreError::Replica { partition, source })
 }
 
-fn group_of(identity: &PartitionIdentity) -> GroupId {
+/// The group of a partition.
+pub(crate) fn group_of(identity: &PartitionIdentity) -> GroupId {
     GroupId { topic_id: identity.topic_id, partition: identity.partition }
+}
+
+/// A replica that may begin.
+#[derive(Debug, Clone)]
+pub struct Founding {
+    /// Its id.
+    pub own: ReplicaId,
+    /// The voters of its group; none: it gets to know the members from the leader.
+    pub voters: Vec<ReplicaId>,
 }
 
 /// Parameters of opening a replica.
@@ -46,10 +53,8 @@ pub struct OpenReplica<'a> {
     pub journals: &'a Journals,
     /// The partition.
     pub identity: &'a PartitionIdentity,
-    /// The nodes that the group began with.
-    pub voters: &'a [i32],
-    /// This node.
-    pub own: i32,
+    /// This replica, and the members with which its group begins where the journal does not know it.
+    pub founding: Founding,
     /// Receives its events.
     pub events: Arc<dyn ReplicaEvents>,
     /// Links to the other nodes.
@@ -76,19 +81,11 @@ impl OpenReplica<'_> {
         if !is_known && (has_promised || log.ends().log_end > 0) {
             return Err(StoreError::JournalMissing { partition: self.identity.topic_partition() });
         }
-        let replica = |node: &i32| ReplicaId::new(*node, FIRST_INCARNATION);
         if !is_known {
-            let voters: Vec<_> = self.voters.iter().map(replica).collect();
-            let configuration = Configuration::of_voters(&voters);
-            let mut journal = journal.lock();
-            mainstem_replication::found(
-                &mut journal,
-                group,
-                replica(&self.own),
-                &configuration,
-                Start::default(),
-            )
-            .map_err(failed)?;
+            let configuration = Configuration::of_voters(&self.founding.voters);
+            let (own, start) = (self.founding.own, Start::default());
+            let founded = mainstem_replication::found(&mut journal.lock(), group, own, &configuration, start);
+            founded.map_err(failed)?;
         }
         let partition = self.identity.topic_partition();
         let options = ReplicaOptions {

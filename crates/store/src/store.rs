@@ -16,6 +16,7 @@ use crate::copies::Copies;
 use crate::dir_failures::Fatal;
 use crate::journals::Journals;
 use crate::log_dirs::LogDirs;
+use crate::members::Members;
 use crate::moves::Moves;
 use crate::opening::OpeningProgress;
 use crate::partition::{Durable, NoLog, Partition, ReplicaEvents};
@@ -49,6 +50,8 @@ pub struct Store {
     pub moves: Moves,
     /// Copies of partitions from and to other nodes.
     pub copies: Copies,
+    /// Members of groups, which change as the metadata say.
+    pub members: Members,
     /// Compaction.
     pub cleaning: Cleaning,
     /// Queues that are topics.
@@ -122,6 +125,7 @@ impl Store {
             dir_alarm,
             moves: Moves::default(),
             copies: Copies::new(clock.instant()),
+            members: Members::default(),
             cleaning: Cleaning::default(),
             attached,
             fatal: Fatal::default(),

@@ -2,7 +2,7 @@
 //! whichever node is killed, and nothing is compacted that a node which is away lacks.
 
 mod offsets;
-mod writer;
+pub(crate) mod writer;
 
 use crate::cluster_snapshots::ready;
 use std::collections::BTreeSet;
@@ -17,13 +17,13 @@ use tokio::runtime::Runtime;
 
 use writer::{Model, Writer};
 
-const TOPIC: &str = "compacted";
+pub(crate) const TOPIC: &str = "compacted";
 /// A topic with replicas on the nodes that stay while another one is away.
 const WITHOUT_ONE: &str = "compacted-without-one";
 /// Changes of keys between two faults: each key changes several times, and some segments are filled.
-const CHANGES: usize = 300;
+pub(crate) const CHANGES: usize = 300;
 /// Changes while a compaction is waited for. Segments are closed by what follows.
-const MORE_CHANGES: usize = 30;
+pub(crate) const MORE_CHANGES: usize = 30;
 /// Bytes of a segment.
 const SEGMENT_BYTES: &str = "20000";
 
@@ -38,7 +38,7 @@ fn start(setup: Setup) -> (Cluster, Runtime) {
 }
 
 /// A topic that is compacted as soon as a segment is closed, with replicas of its one partition on these nodes.
-fn eager(name: &str, replicas: Vec<i32>) -> NewTopic {
+pub(crate) fn eager(name: &str, replicas: Vec<i32>) -> NewTopic {
     NewTopic::new(name)
         .replicas([replicas])
         .config("cleanup.policy", "compact")
@@ -60,7 +60,12 @@ fn is_compacted_before(log: &ReplicaLog, end: i64) -> bool {
 }
 
 /// Waits until all these nodes have compacted a topic before an offset; `go_on` writes, so that segments are closed.
-fn await_compaction(cluster: &Cluster, topic: &str, (nodes, end): (&[i32], i64), mut go_on: impl FnMut()) {
+pub(crate) fn await_compaction(
+    cluster: &Cluster,
+    topic: &str,
+    (nodes, end): (&[i32], i64),
+    mut go_on: impl FnMut(),
+) {
     eventually("a compaction on all nodes", || {
         go_on();
         let is_done = |node: &i32| is_compacted_before(&cluster.replica_log(topic, 0, *node), end);
@@ -77,13 +82,19 @@ fn compact_and_check(cluster: &Cluster, writer: &mut Writer, runtime: &Runtime) 
             Some(cluster.replica_log(TOPIC, 0, node)).filter(|log| log.end() >= writer.end())
         });
         assert_eq!(log.end(), writer.end(), "node {node}");
-        let found = values(&log.batches).into_iter().filter_map(|(key, (_, value))| Some((key, value?)));
-        assert_same(&found.collect(), &writer.values(), &format!("node {node}"));
+        assert_values_of(&log, writer, node);
     }
 }
 
+/// Asserts that a replica has the last value of each key.
 #[track_caller]
-fn assert_same(found: &Model, wanted: &Model, place: &str) {
+pub(crate) fn assert_values_of(log: &ReplicaLog, writer: &Writer, node: i32) {
+    let found = values(&log.batches).into_iter().filter_map(|(key, (_, value))| Some((key, value?)));
+    assert_same(&found.collect(), &writer.values(), &format!("node {node}"));
+}
+
+#[track_caller]
+pub(crate) fn assert_same(found: &Model, wanted: &Model, place: &str) {
     let mut keys = std::iter::chain(wanted.keys(), found.keys());
     let differing = keys.find(|key| found.get(*key) != wanted.get(*key));
     let shown = differing.map(|key| (String::from_utf8_lossy(key), found.get(key), wanted.get(key)));
@@ -130,7 +141,7 @@ fn nothing_is_compacted_that_a_node_lacks(cluster: &mut Cluster, writer: &mut Wr
 }
 
 /// Reads the topic from its beginning, from its leader.
-async fn read_from_the_beginning(cluster: &Cluster, end: i64) -> Model {
+pub(crate) async fn read_from_the_beginning(cluster: &Cluster, end: i64) -> Model {
     let mut consumer = Consumer::new(ConsumerConfig::new(cluster.client())).expect("the settings agree");
     consumer.assign([(TopicPartition::new(TOPIC, 0), Position::Beginning)]);
     let mut found = Model::new();

@@ -2,7 +2,7 @@
 //! acknowledged, and leads after that.
 
 mod interrupted;
-mod records;
+pub(crate) mod records;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -36,7 +36,7 @@ const VALUE_BYTES: usize = 200;
 /// Records of each partition that one step writes: more than a segment.
 const RECORDS: usize = 120;
 
-const INSTALLED: &str = "mainstem_snapshot_installed_total";
+pub(crate) const INSTALLED: &str = "mainstem_snapshot_installed_total";
 const RECEIVED_BYTES: &str = "mainstem_snapshot_bytes_total{direction=\"received\"}";
 
 /// Starts nodes that look often for what they may remove.
@@ -51,7 +51,7 @@ fn start(name: &str) -> (Cluster, Runtime) {
 
 /// The value of a sample in a node's metrics.
 #[track_caller]
-fn metric(cluster: &Cluster, node: i32, sample: &str) -> u64 {
+pub(crate) fn metric(cluster: &Cluster, node: i32, sample: &str) -> u64 {
     let metrics = cluster.http(node, "/metrics");
     let value = metrics.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok());
     let value: f64 = value.unwrap_or_else(|| panic!("node {node} has no {sample}:\n{metrics}"));
@@ -106,7 +106,7 @@ fn log_start(cluster: &Cluster, runtime: &Runtime, partition: &TopicPartition) -
 }
 
 /// Waits until all replicas have the same batches from the start of the log on, and asserts that they are what was acknowledged.
-fn assert_equal_replicas(
+pub(crate) fn assert_equal_replicas(
     cluster: &Cluster,
     runtime: &Runtime,
     partition: &TopicPartition,

@@ -1,4 +1,4 @@
-//! AlterPartitionReassignments (45), v0-1: move replicas between nodes (KIP-455), of which there is one.
+//! AlterPartitionReassignments (45), v0-1: moves replicas between nodes (KIP-455, KIP-860).
 
 use std::sync::Arc;
 

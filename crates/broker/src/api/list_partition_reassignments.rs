@@ -1,4 +1,4 @@
-//! ListPartitionReassignments (46), v0: none is ever running, since replicas do not move between nodes yet.
+//! ListPartitionReassignments (46), v0: the partitions whose replicas move between nodes (KIP-455).
 
 use std::sync::Arc;
 
@@ -14,17 +14,19 @@ use mainstem_net::output::ResponseBuffer;
 use mainstem_requests::context::{Operation, RequestContext, Resource, authorize};
 
 pub(crate) fn serve(
-    _broker: &Arc<Broker>,
+    broker: &Arc<Broker>,
     context: RequestContext,
     decoder: &mut Decoder<'_>,
     out: &mut ResponseBuffer,
 ) -> Result<Handled, DecodeError> {
-    let _: ListPartitionReassignmentsRequest<'_> = body(decoder, context.version)?;
-    let refused = authorize(&context, Operation::Describe, Resource::Cluster).err();
-    let response = ListPartitionReassignmentsResponse {
-        error_code: refused.map_or(0, |error| error.code()),
-        error_message: refused.map(|error| error.message().into()),
-        ..Default::default()
+    let request: ListPartitionReassignmentsRequest<'_> = body(decoder, context.version)?;
+    let response = match authorize(&context, Operation::Describe, Resource::Cluster) {
+        Ok(()) => broker.controller.image().list_reassignments(&request),
+        Err(error) => ListPartitionReassignmentsResponse {
+            error_code: error.code(),
+            error_message: Some(error.message().into()),
+            ..Default::default()
+        },
     };
     Ok(respond(&context, response, out))
 }

@@ -259,7 +259,7 @@ impl View<'_> {
         );
     }
 
-    /// The number of partitions without a leader, and of those that their first replica does not lead.
+    /// The number of partitions without a leader, and of those that their preferred leader does not lead.
     fn led_by_none_and_by_others(&self) -> (usize, usize) {
         let image = self.broker.controller.image();
         let (mut offline, mut imbalanced) = (0, 0);
@@ -268,7 +268,7 @@ impl View<'_> {
             for (index, partition) in (0..).zip(&topic.partitions) {
                 let leader = leaders.get(index, partition).leader_id;
                 offline += usize::from(leader < 0);
-                imbalanced += usize::from(partition.replicas.first() != Some(&leader));
+                imbalanced += usize::from(partition.preferred_leader().is_some_and(|node| node != leader));
             }
         }
         (offline, imbalanced)

@@ -133,6 +133,7 @@ impl Typed<'_> {
             session_timeout_ms: self.millis("broker.session.timeout.ms"),
             lag_time_max_ms: self.millis("replica.lag.time.max.ms"),
             controlled_shutdown: self.boolean("controlled.shutdown.enable"),
+            lost_replica_timeout_ms: self.millis("mainstem.lost.replica.timeout.ms"),
             rebalance_interval_ms: self
                 .boolean("auto.leader.rebalance.enable")
                 .then(|| self.millis("leader.imbalance.check.interval.seconds").saturating_mul(1000)),

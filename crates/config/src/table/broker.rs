@@ -223,6 +223,10 @@ pub(super) const BROKER: &[ConfigKey] = &[
     broker("mainstem.http.listener", Str).default("").ours()
         .doc("Address, as `host:port`, at which `/metrics` and `/health` are served over HTTP. Empty is \
              off."),
+    broker("mainstem.lost.replica.timeout.ms", Long).default("60000").at_least(0).ours()
+        .doc("Milliseconds from the start of a node after which its lost replicas are replaced: those whose log directory is gone, \
+             or whose files are not enough to take part. The node gets new replicas, which other nodes copy to it. Time to \
+             mount a disk that is not there."),
     broker("mainstem.metrics.partitions.max", Int).default("2000").at_least(0).cluster_wide().ours()
         .doc("Partitions that have series of their own at `/metrics`, the first by name; 0 is none."),
     broker("mainstem.network.idle.poll.us", Int).default("60").between(0, 10_000).cluster_wide().ours()

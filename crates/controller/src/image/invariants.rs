@@ -66,7 +66,7 @@ impl MetadataImage {
     }
 }
 
-/// Checks replica lists. Nodes that are in sync, lead or may lead are replicas; a replica is named once, and has a directory if directories
+/// Checks replica lists. Nodes that are in sync, move, lead or may lead are replicas; a replica is named once, and has a directory if directories
 /// are known.
 fn check_partitions(topic: &TopicImage) {
     for (number, partition) in topic.partitions.iter().enumerate() {
@@ -79,8 +79,15 @@ fn check_partitions(topic: &TopicImage) {
             "{}-{number} names a replica twice: {partition:?}",
             topic.name
         );
-        let lists = [&partition.isr, &partition.eligible_leader_replicas, &partition.last_known_elr];
-        let unknown = lists.into_iter().flatten().find(|node| !there.contains(node));
+        let lists = [
+            &partition.isr,
+            &partition.adding,
+            &partition.removing,
+            &partition.eligible_leader_replicas,
+            &partition.last_known_elr,
+        ];
+        let unknown =
+            lists.into_iter().flatten().chain(partition.original()).find(|node| !there.contains(node));
         assert_eq!(unknown, None, "it has no replica of {}-{number}: {partition:?}", topic.name);
         let is_led = *leader == -1 || there.contains(leader);
         assert!(is_led, "the leader of {}-{number} has no replica: {partition:?}", topic.name);
@@ -88,5 +95,24 @@ fn check_partitions(topic: &TopicImage) {
         assert!(has_places, "a replica of {}-{number} has no directory: {partition:?}", topic.name);
         let has_epochs = *leader_epoch >= 0 && *partition_epoch >= 0;
         assert!(has_epochs, "the epochs of {}-{number} are negative: {partition:?}", topic.name);
+        check_group(&format!("{}-{number}", topic.name), partition);
     }
+}
+
+/// Checks a partition's group. Each replica has an incarnation, what a move adds it does not remove, and nothing moves without a record of
+/// where it was.
+fn check_group(name: &str, partition: &PartitionImage) {
+    let both = partition.adding.iter().find(|node| partition.removing.contains(node));
+    assert_eq!(both, None, "it is added to {name} and removed: {partition:?}");
+    assert!(!partition.target().is_empty(), "no replica of {name} stays: {partition:?}");
+    let Some(group) = &partition.group else { return };
+    let known = (group.incarnations.len(), partition.wanted().len());
+    let replicas = (partition.replicas.len(), partition.target().len());
+    assert_eq!(known, replicas, "replicas of {name} with an incarnation, and replicas: {partition:?}");
+    let mut given = group.incarnations.iter();
+    let are_given = given.all(|incarnation| (1..=group.last_incarnation).contains(incarnation));
+    assert!(are_given, "an incarnation of {name} was never given: {partition:?}");
+    let moves = !partition.adding.is_empty() || !partition.removing.is_empty();
+    assert!(partition.is_moving() || !moves, "{name} moves from nowhere: {partition:?}");
+    assert!(group.settled_epoch >= 0, "the settled epoch of {name} is negative: {partition:?}");
 }

@@ -1,6 +1,7 @@
 //! Invariants of the state machine, which hold between any two calls: [`MetadataStateMachine::check`].
 
 use super::{MetadataImage, MetadataStateMachine};
+use crate::image::PartitionImage;
 
 impl MetadataStateMachine {
     /// Asserts what holds between any two calls. It looks at the whole state, so tests and simulations call it, and no request does.
@@ -23,7 +24,7 @@ impl MetadataStateMachine {
     }
 }
 
-/// Checks that epochs and producer ids never decrease: otherwise a comparison would prefer the older one, and two producers would get one
+/// Checks that epochs, incarnations and producer ids never decrease: otherwise a comparison would prefer the older one, and two producers would get one
 /// id.
 fn check_epochs(committed: &MetadataImage, ahead: &MetadataImage) {
     let (taken, next) = (committed.next_producer_id(), ahead.next_producer_id());
@@ -33,8 +34,13 @@ fn check_epochs(committed: &MetadataImage, ahead: &MetadataImage) {
         let (count, later_count) = (topic.partitions.len(), later.partitions.len());
         assert!(count <= later_count, "{} has lost partitions: {count} to {later_count}", topic.name);
         for (number, (before, after)) in topic.partitions.iter().zip(&later.partitions).enumerate() {
-            let rises =
-                before.leader_epoch <= after.leader_epoch && before.partition_epoch <= after.partition_epoch;
+            let counters = |image: &PartitionImage| {
+                let incarnation = image.group.as_ref().map_or(0, |group| group.last_incarnation);
+                let group = [incarnation, image.wanted_version()].map(i64::from);
+                let epochs = [image.leader_epoch, image.partition_epoch, image.settled_epoch()];
+                epochs.into_iter().map(i64::from).chain(group).collect::<Vec<_>>()
+            };
+            let rises = counters(before).iter().zip(counters(after)).all(|(before, after)| *before <= after);
             assert!(rises, "an epoch of {}-{number} goes back: {before:?} to {after:?}", topic.name);
         }
     }
@@ -52,7 +58,7 @@ mod tests {
     use mainstem_wire::Uuid;
 
     use super::*;
-    use crate::image::{ConfigResource, PartitionImage, ResourceKind, TopicImage};
+    use crate::image::{ConfigResource, GroupImage, ResourceKind, TopicImage};
     use crate::session::{Session, with_configs};
 
     /// Two topics, one of them with its own configuration. Only the second one is not committed.
@@ -125,6 +131,32 @@ mod tests {
             replicas.push(replicas[0]);
         });
         assert_found("has no directory", |machine| partition(machine).directories.push(Uuid([7; 16])));
+        assert_found("it has no replica of", |machine| partition(machine).adding.push(7));
+        assert_found("no replica of", |machine| {
+            let partition = partition(machine);
+            partition.removing.clone_from(&partition.replicas);
+        });
+    }
+
+    #[test]
+    fn groups_that_do_not_fit_are_found() {
+        let group = GroupImage {
+            incarnations: vec![1],
+            last_incarnation: 2,
+            version: 1,
+            settled_epoch: 0,
+            original: vec![],
+        };
+        let find = |expect: &str, break_it: fn(&mut GroupImage)| {
+            let mut group = group.clone();
+            break_it(&mut group);
+            assert_found(expect, |machine| partition(machine).group = Some(group));
+        };
+        find("with an incarnation, and replicas", |group| group.incarnations.push(1));
+        find("was never given", |group| group.incarnations = vec![3]);
+        find("it has no replica of", |group| group.original.push(7));
+        find("is negative", |group| group.settled_epoch = -1);
+        find("an epoch of", |group| group.version = 1);
     }
 
     #[test]

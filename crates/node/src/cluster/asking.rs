@@ -171,6 +171,16 @@ impl Cluster {
         }
     }
 
+    /// Reports groups that have the members that are wanted.
+    pub(crate) fn report_settled(self: &Arc<Self>, partitions: Vec<(calls::Id, i32, i32, u32)>) {
+        self.report(Ask::Settled { node: self.own, partitions });
+    }
+
+    /// Reports replicas that are lost.
+    pub(crate) fn report_lost(self: &Arc<Self>, replicas: Vec<(calls::Id, i32, u32)>) {
+        self.report(Ask::Lost { node: self.own, replicas });
+    }
+
     /// Reports logs that are shorter than before the stop, so that consumers notice (KIP-320).
     pub(crate) fn report_shorter(self: &Arc<Self>, shorter: &[(Uuid, i32)]) {
         if !shorter.is_empty() {

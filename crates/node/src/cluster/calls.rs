@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mainstem_config::{Endpoint, SecurityProtocol};
-use mainstem_controller::{DirectoryAssignment, FeatureRanges, LeaderNote, NodeStart};
+use mainstem_controller::{
+    DirectoryAssignment, FeatureRanges, LeaderNote, LostReplica, NodeStart, SettledNote,
+};
 use mainstem_records::LeaderEpoch;
 use mainstem_wire::{ApiKey, ErrorCode, Uuid};
 use parking_lot::Mutex;
@@ -39,6 +41,11 @@ pub(crate) enum Ask {
     Shorter { node: i32, partitions: Vec<(Id, i32)> },
     /// To the metadata leader: creates topics that a client named, or that a coordinator needs (without `who`).
     CreateMissing { names: Vec<String>, who: Option<Who> },
+    /// To the metadata leader: partitions that a node leads and whose groups have the members that are wanted: topic, number, leader epoch,
+    /// and the version of what is wanted. From level 2 of `mainstem.version` on.
+    Settled { node: i32, partitions: Vec<(Id, i32, i32, u32)> },
+    /// To the metadata leader: replicas of a node that are lost: topic, number and incarnation. From level 2 of `mainstem.version` on.
+    Lost { node: i32, replicas: Vec<(Id, i32, u32)> },
     /// To every node: partitions that the sender leads.
     Leaders(Vec<Led>),
     /// To every node: the sender's replicas that cannot be in sync. Replaces the sender's report before it.
@@ -63,6 +70,8 @@ impl Ask {
             | Ask::Online { node, .. }
             | Ask::Cordoned { node, .. }
             | Ask::Shorter { node, .. }
+            | Ask::Settled { node, .. }
+            | Ask::Lost { node, .. }
             | Ask::OutOfSync { node, .. } => *node == from,
             Ask::CreateMissing { who, .. } | Ask::Transfer { who, .. } => {
                 who.as_ref().is_none_or(|who| who.node == from)
@@ -303,6 +312,28 @@ pub(crate) fn assignments_of(assignments: &[(Id, i32, Id)]) -> Vec<DirectoryAssi
         directory: Uuid(*directory),
     };
     assignments.iter().map(assignment).collect()
+}
+
+/// Decodes what [`Ask::Settled`] says.
+pub(crate) fn settled_of(leader: i32, settled: &[(Id, i32, i32, u32)]) -> Vec<SettledNote> {
+    let note = |(topic, partition, epoch, version): &(Id, i32, i32, u32)| SettledNote {
+        topic_id: Uuid(*topic),
+        partition: *partition,
+        leader,
+        leader_epoch: LeaderEpoch::new(*epoch),
+        version: *version,
+    };
+    settled.iter().map(note).collect()
+}
+
+/// Decodes what [`Ask::Lost`] says.
+pub(crate) fn lost_of(replicas: &[(Id, i32, u32)]) -> Vec<LostReplica> {
+    let lost = |(topic, partition, incarnation): &(Id, i32, u32)| LostReplica {
+        topic_id: Uuid(*topic),
+        partition: *partition,
+        incarnation: *incarnation,
+    };
+    replicas.iter().map(lost).collect()
 }
 
 /// The bytes of a question or an answer.

@@ -5,7 +5,7 @@ use mainstem_requests::context::{Operation, Resource, authorize, may_create};
 use mainstem_wire::{ErrorCode, Uuid};
 
 use super::Cluster;
-use super::calls::{Answer, Answered, Ask, Who, assignments_of};
+use super::calls::{Answer, Answered, Ask, Who, assignments_of, lost_of, settled_of};
 use crate::local::Local;
 
 impl Cluster {
@@ -80,6 +80,7 @@ impl Cluster {
                 let view = controller.view();
                 controller.commit(|machine| machine.raise_leader_epochs(view, node, &shorter)).map(done)
             }
+            Ask::Settled { .. } | Ask::Lost { .. } => self.note_members(&ask).map(done),
             Ask::CreateMissing { names, who } => {
                 let context = who.map(|who| who.context(&self.local)).transpose()?;
                 // The node that was asked has judged, too.
@@ -103,6 +104,22 @@ impl Cluster {
                     .into_iter()
                     .map(|name| (name.to_owned(), error.code(), Some(error.message().to_owned())));
                 Ok(Answer::Created(result.chain(denied).collect()))
+            }
+            _ => Err(ErrorCode::INVALID_REQUEST),
+        }
+    }
+
+    /// Takes a report about members of groups over into the metadata.
+    fn note_members(&self, ask: &Ask) -> Result<(), ErrorCode> {
+        let (controller, view) = (&self.controller, self.controller.view());
+        match ask {
+            Ask::Settled { node, partitions } => {
+                let notes = settled_of(*node, partitions);
+                controller.commit(|machine| machine.note_settled(view, &notes))
+            }
+            Ask::Lost { node, replicas } => {
+                let lost = lost_of(replicas);
+                controller.commit(|machine| machine.replace_replicas(view, *node, &lost))
             }
             _ => Err(ErrorCode::INVALID_REQUEST),
         }

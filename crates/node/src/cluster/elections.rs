@@ -95,7 +95,7 @@ impl Cluster {
         }
     }
 
-    /// Asks the leader of a partition to hand over to its first replica: for a client, or of this node's own accord. It has so much
+    /// Asks the leader of a partition to hand over to its preferred leader: for a client, or of this node's own accord. It has so much
     /// time to answer.
     fn begin_election(
         &self,
@@ -112,7 +112,8 @@ impl Cluster {
             let image = self.controller.image();
             let known = image.topic_by_id(served.id).zip(usize::try_from(index).ok());
             let known = known.and_then(|(topic, index)| topic.partitions.get(index)).ok_or(unknown)?;
-            *known.replicas.first().ok_or(unknown)?
+            // While a move replaces all of them, none is.
+            known.preferred_leader().ok_or(ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE)?
         };
         let leader = self.leader_of_partition(served.id, index, partition);
         let leader = leader.filter(|leader| self.is_reachable(leader.node));

@@ -76,7 +76,7 @@ impl Cluster {
             let known = image.topic_by_id(topic.id).map_or(&[][..], |known| &known.partitions);
             // Also where this node's own replica is not in use: of those that are, most have to stay.
             let own = topic.partitions.iter().zip(known);
-            let own = own.filter(|(_, known)| known.replicas.len() > 1 && known.replicas.contains(&self.own));
+            let own = own.filter(|(_, known)| known.has_group() && known.replicas.contains(&self.own));
             for (partition, known) in own {
                 let (name, key) =
                     (format!("{}-{}", topic.name, partition.index), (topic.id, partition.index));
@@ -86,7 +86,7 @@ impl Cluster {
                 let is_in_sync = |node: &&i32| is_there(**node) && self.may_be_in_sync(key, **node);
                 let others = leader.isr.iter().filter(is_in_sync).count();
                 let wanted = usize::try_from(partition.settings().min_insync_replicas).unwrap_or(1);
-                let replicas = known.replicas.len();
+                let replicas = known.replicas.len() - known.adding.len();
                 if !suffice(others, replicas, wanted) {
                     return Err(format!("partition {name} has only {others} other replicas in sync"));
                 }

@@ -76,7 +76,7 @@ impl Cluster {
         let is_own_of_several = |key: &PartitionKey| {
             let (topic, index) = (image.topic_by_id(key.0), usize::try_from(key.1).ok());
             let partition = topic.zip(index).and_then(|(topic, index)| topic.partitions.get(index));
-            partition.is_some_and(|known| known.replicas.len() > 1 && known.replicas.contains(&self.own))
+            partition.is_some_and(|known| known.has_group() && known.replicas.contains(&self.own))
         };
         let mut out = BTreeSet::new();
         for topic in self.local.store.topics.all() {

@@ -26,6 +26,7 @@ impl Cluster {
         let begun = self.controller.begin_to_apply();
         begun.map_err(|_| ControllerError::Register(ErrorCode::UNKNOWN_SERVER_ERROR))?;
         let epoch = self.register(&self.controller.node_start())?;
+        self.local.store.dirs.note_mounts();
         self.controller.start_registered(
             epoch,
             |assignments| self.report_directories(assignments),

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use super::calls::{Ask, Led, encode};
 use super::clocks::{self, Reading};
 use super::leaders::PartitionKey;
-use super::{ASK, CLOCK, Cluster, out_of_sync};
+use super::{ASK, CLOCK, Cluster, out_of_sync, settled};
 use crate::coordinators;
 
 /// Interval at which leaders check which replicas are in sync.
@@ -94,6 +94,8 @@ struct Roles {
     refreshed: Instant,
     /// Report on this node's own replicas, as sent to the other nodes.
     said: out_of_sync::Said,
+    /// The last reports of groups that have the members that are wanted.
+    settled: settled::Reports,
     /// When other nodes were asked for the time, if they were.
     clocks_asked: Option<Instant>,
 }
@@ -107,14 +109,15 @@ impl Roles {
             notified: Arc::default(),
             refreshed: now,
             said: out_of_sync::Said::default(),
+            settled: settled::Reports::default(),
             clocks_asked: None,
         }
     }
 }
 
-struct LedHere {
-    partition: Arc<Partition>,
-    epoch: LeaderEpoch,
+pub(super) struct LedHere {
+    pub(super) partition: Arc<Partition>,
+    pub(super) epoch: LeaderEpoch,
     isr: Vec<i32>,
 }
 
@@ -126,7 +129,7 @@ impl LedHere {
 
 impl Cluster {
     /// Follows roles until the end.
-    pub(super) fn follow_roles(&self, RoleReceiver(news): &RoleReceiver) {
+    pub(super) fn follow_roles(self: &Arc<Self>, RoleReceiver(news): &RoleReceiver) {
         let mut state = Roles::new(self.local.clock.instant());
         let mut looked = self.local.clock.instant();
         loop {
@@ -185,6 +188,7 @@ impl Cluster {
             }
             RoleChange::Gained { epoch, had_before } => {
                 self.led.elections.fetch_add(u64::from(!is_alone), Ordering::Relaxed);
+                self.local.store.members.look_after(&self.local.store, &partition);
                 state.led.insert(id, LedHere { partition: partition.clone(), epoch, isr: Vec::new() });
                 if had_before {
                     self.give_up_coordination(&partition);
@@ -205,9 +209,10 @@ impl Cluster {
         coordinators::unload(&self.local, &partition.topic, std::slice::from_ref(partition));
     }
 
-    fn look_at_followers(&self, state: &mut Roles) {
+    fn look_at_followers(self: &Arc<Self>, state: &mut Roles) {
         let is_served = |id: &Uuid| self.local.store.topics.by_id(id).is_some();
-        state.led.retain(|(topic, _), _| is_served(topic));
+        state.led.retain(|(topic, _), led| is_served(topic) && !led.partition.is_elsewhere());
+        self.report_new_members(&mut state.settled, &state.led);
         self.look_at_nodes();
         self.tell_out_of_sync(&mut state.said);
         self.leaders.retain(is_served);

@@ -27,6 +27,7 @@ use crate::coordinators;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::supervised::{self, Role};
 use mainstem_runtime::sync;
+use mainstem_store::members::follow;
 use mainstem_store::opening::{Unopened, open_all};
 use mainstem_store::partition::NoLog;
 
@@ -216,6 +217,8 @@ impl Controller {
 struct Left {
     /// Topics whose logs could not be opened, or not all of them.
     unserved: Vec<Uuid>,
+    /// Topics with replicas that do not come or go yet as the metadata say.
+    unfollowed: Vec<Uuid>,
     /// Files of deleted topics that could not be set aside.
     undeleted: Vec<Deletion>,
     /// When it is tried again.
@@ -233,11 +236,14 @@ struct Deletion {
 impl Left {
     /// Does what changes of the metadata ask of this node.
     fn carry_out(&mut self, of: &Controller, changes: &[MetadataChange]) {
-        let mut grown: Vec<Uuid> = Vec::new();
+        let (mut grown, mut changed): (Vec<Uuid>, Vec<Uuid>) = Default::default();
         for change in changes {
             match change {
                 MetadataChange::PartitionCreated { topic_id, .. } if !grown.contains(topic_id) => {
                     grown.push(*topic_id)
+                }
+                MetadataChange::PartitionChanged { topic_id, .. } if !changed.contains(topic_id) => {
+                    changed.push(*topic_id)
                 }
                 MetadataChange::TopicDeleted { topic } => self.delete(of, topic),
                 MetadataChange::ConfigChanged { resource, .. } => reconfigure(of, resource),
@@ -257,6 +263,7 @@ impl Left {
             of.local.quotas.update(of.image().client_quotas());
         }
         self.serve(of, &grown);
+        self.follow_members(of, &changed);
         if changes.iter().any(|change| matches!(change, MetadataChange::FeatureChanged { .. })) {
             if let Err(error) = takeover::check_features(&of.image(), of.view()) {
                 end_process(&error.to_string());
@@ -272,11 +279,13 @@ impl Left {
         self.undeleted.retain(|deletion| !deletion.is_done(of));
         let unserved = self.unserved.clone();
         self.serve(of, &unserved);
+        let unfollowed = std::mem::take(&mut self.unfollowed);
+        self.follow_members(of, &unfollowed);
         self.set_due(&of.local.clock);
     }
 
     fn set_due(&mut self, clock: &Clock) {
-        let is_done = self.unserved.is_empty() && self.undeleted.is_empty();
+        let is_done = self.unserved.is_empty() && self.unfollowed.is_empty() && self.undeleted.is_empty();
         self.due = (!is_done).then(|| clock.instant() + RETRY_EVERY);
     }
 
@@ -312,6 +321,27 @@ impl Left {
         }
         for topic in coordinators {
             coordinators::load(&of.local, &topic.name, &topic.partitions);
+        }
+    }
+
+    /// Has the replicas of topics come and go as the metadata say.
+    fn follow_members(&mut self, of: &Controller, ids: &[Uuid]) {
+        if !of.is_replicated() || ids.is_empty() {
+            return;
+        }
+        let image = of.image();
+        let topics: Vec<TopicImage> = ids.iter().filter_map(|id| image.topic_by_id(*id).cloned()).collect();
+        drop(image);
+        for topic in topics.iter().filter(|topic| topic.partitions.iter().any(|one| one.group.is_some())) {
+            let following = follow(&of.local.store, topic, &of.settings_of(topic));
+            if !following.is_done && !self.unfollowed.contains(&topic.id) {
+                self.unfollowed.push(topic.id);
+            }
+            let served = of.local.store.topics.by_id(&topic.id).filter(|_| following.has_changed);
+            // The node may be gone, after a stop that this thread was too slow for.
+            if let Some((events, served)) = of.events().zip(served) {
+                events.topics_served(&[served]);
+            }
         }
     }
 

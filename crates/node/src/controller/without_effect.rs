@@ -16,7 +16,7 @@ pub(crate) fn warn<'t>(
 ) {
     let topics = topics.into_iter().filter(|topic| !names::is_internal(&topic.name)).map(|topic| {
         let own = image.configs(&ConfigResource::new(ResourceKind::Topic, topic.name.clone()));
-        let replicas = topic.partitions.first().map_or(1, |partition| partition.replicas.len());
+        let replicas = topic.replication_factor();
         let values = TopicConfigValues::resolve(own, &config.values);
         (topic.name.as_str(), values.without_effect(replicas))
     });

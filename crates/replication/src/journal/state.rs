@@ -72,6 +72,14 @@ impl GroupState {
         }
     }
 
+    /// Returns true if other replicas may have what this one has lost: it does not decide by itself.
+    pub(crate) fn has_others(&self) -> bool {
+        match self.own {
+            Some(own) => !self.configuration.is_alone(own),
+            None => self.configuration.voters.len() > 1,
+        }
+    }
+
     /// All entries that were here are gone.
     fn begin_elsewhere(&mut self, start: Start, own: ReplicaId, configuration: &Configuration) {
         self.start = start;

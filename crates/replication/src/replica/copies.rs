@@ -18,13 +18,12 @@ impl Replica {
     /// all before it is committed, applied and durable here. The entries behind it are in the log.
     pub fn copy_ends(&self) -> impl Iterator<Item = Start> {
         let (index, ends) = (self.group.index(), self.log.ends());
-        let since = self.journal.configuration_index();
         let may_offer = self.leads_settled() && self.configuration().voters_outgoing.is_empty();
         let range = self.start_offset()..=ends.high_watermark.min(ends.durable_end);
         let applied = self.group.applied();
         let bases = self.log().segment_bases().rev().filter(move |base| may_offer && range.contains(base));
         let known = bases.filter_map(|base| index.known_at(base));
-        known.filter(move |start| start.index > 0 && start.index >= since && start.index <= applied)
+        known.filter(move |start| start.index > 0 && start.index <= applied)
     }
 
     /// Puts a copy in the place of the log, of which the manifest was offered. Returns false, and removes the copy, where it is not

@@ -5,6 +5,7 @@
 //! [`EntryIndex`], which the library reads as well.
 
 use super::group_journal::GroupJournal;
+use crate::change;
 use crate::error::ReplicaError;
 use crate::incoming::Incoming;
 use crate::index::{EntryIndex, Position, term_of};
@@ -13,7 +14,7 @@ use crate::store::{from_raft, is_stub};
 use crate::unsynced::{Durable, Settled, Unsynced, Writes};
 use mainstem_log::{AppendError, Appended, Ends, Log, Origin, prepare};
 use mainstem_records::{LeaderEpoch, Scratch};
-use raft::eraftpb::{Entry, Message};
+use raft::eraftpb::{Entry, EntryType, Message};
 use std::collections::VecDeque;
 
 /// A batch that a leader has appended and the library has not listed yet.
@@ -110,10 +111,16 @@ impl EntryLog {
     /// Writes entries behind those that stay; returns up to where the log has to be durable for them.
     pub(super) fn write(&mut self, entries: &[Entry], sink: &mut EntrySink<'_>) -> Result<i64, ReplicaError> {
         for entry in entries {
-            match is_stub(entry) {
-                true => self.write_batch(entry, sink)?,
-                false => write_internal(entry, sink)?,
+            if is_stub(entry) {
+                self.write_batch(entry, sink)?;
+                continue;
             }
+            if entry.get_entry_type() != EntryType::EntryNormal {
+                // It counts only behind what precedes it: a power cut must not take that, and with it who decides.
+                self.log.sync_now()?;
+                note_base(entry, sink)?;
+            }
+            write_internal(entry, sink)?;
         }
         self.incoming = Incoming::default();
         Ok(sink.index.end_offset())
@@ -226,9 +233,22 @@ impl EntryLog {
     }
 }
 
+/// Writes the members that an entry changes before that entry, in the same sync: they are committed. A replica that has the entry after a
+/// power cut decides by these or later ones.
+fn note_base(entry: &Entry, sink: &mut EntrySink<'_>) -> Result<(), ReplicaError> {
+    let base = change::decode_own(&entry.data)?.base;
+    let before = sink.index.internal_entries().iter().rev();
+    let made_by =
+        before.filter(|before| before.kind == EntryKind::ConfigurationChangeV2).map(|one| one.index);
+    let index = made_by.filter(|index| *index < entry.index).max().unwrap_or(sink.index.start().index);
+    sink.frames.push(sink.journal.configuration_frame(index, base));
+    Ok(())
+}
+
 /// Writes an internal entry. One with data is durable when this returns: another entry may follow it.
 fn write_internal(entry: &Entry, sink: &mut EntrySink<'_>) -> Result<(), ReplicaError> {
-    let internal = from_raft(entry, sink.index.end_offset());
+    let before = sink.index.term(entry.index.saturating_sub(1));
+    let internal = from_raft(entry, sink.index.end_offset(), before);
     let (is_noop, offset) = (internal.kind == EntryKind::NoOp, internal.offset);
     sink.frames.push(Frame::Entry(internal.clone()));
     sink.index.push_internal(internal);

@@ -78,11 +78,6 @@ impl GroupJournal {
         self.part(|state| state.restoring)
     }
 
-    /// Index of the entry that made the configuration.
-    pub(super) fn configuration_index(&self) -> u64 {
-        self.part(|state| state.configuration_index)
-    }
-
     /// The noted index up to which entries are applied.
     pub(super) fn applied(&self) -> u64 {
         self.part(|state| state.applied)
@@ -127,6 +122,11 @@ impl GroupJournal {
     /// The frame that has a copy take the place of the log.
     pub(super) fn replace_frame(&self, copy: ImportId, start: Start, configuration: Configuration) -> Frame {
         Frame::Replace { copy, start, own: self.own, configuration }
+    }
+
+    /// Returns true if members of groups may change.
+    pub(super) fn members_may_change(&self) -> bool {
+        self.journal.lock().members_may_change()
     }
 
     /// The format of the journal.

@@ -84,7 +84,7 @@ impl Losses {
         }
         let is_cut = log.dir().last_stop() == LastStop::UncleanOtherBoot || state.tail.holds_votes;
         warn_of_cut(log, end, offset, is_cut);
-        let has_others = state.configuration.voters.len() > 1;
+        let has_others = state.has_others();
         let is_held = is_cut && has_others;
         losses.is_to_say_end |= is_held;
         // A hold may have ended with its time, before a leader has sent anything.

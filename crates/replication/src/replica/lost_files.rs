@@ -73,7 +73,7 @@ pub(super) fn compare(
     };
     let (partition, end, had) = (log.partition(), log.ends().log_end, promised.offset);
     let records = (had - end).max(0);
-    if state.configuration.voters.len() == 1 {
+    if !state.has_others() {
         tracing::error!(
             %partition,
             offset = end,

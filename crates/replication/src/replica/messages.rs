@@ -16,13 +16,14 @@
 //! All others are what a replica says to itself. The library hands `MsgTransferLeader` and `MsgReadIndex` on from a follower
 //! to its leader; here only a leader is asked for either.
 
+use crate::change;
 use crate::error::MessageError;
 use crate::group::{Configuration, ReplicaId};
 use crate::index::has_epoch;
 use crate::snapshots::SnapshotOffer;
-use crate::store::is_stub;
+use crate::store::is_noop;
 use raft::StateRole;
-use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use raft::eraftpb::{EntryType, Message, MessageType};
 
 /// No index and no offset is larger: a number more, or an entry, can be counted behind it.
 const NUMBER_MAX: u64 = 1 << 62;
@@ -38,6 +39,8 @@ pub(super) struct Receiver<'a> {
     pub(super) term: u64,
     /// Its part in that term.
     pub(super) state: StateRole,
+    /// Members may change: senders may be members that it does not know of yet, or not any more.
+    pub(super) may_change: bool,
     /// It is a candidate: its own vote is not durable yet, and no one was asked for another one.
     pub(super) is_to_ask: bool,
 }
@@ -69,7 +72,7 @@ pub(super) fn check(message: &Message, offset: i64, receiver: &Receiver<'_>) -> 
         _ if is_of_leader && is_now && receiver.state == StateRole::Leader => {
             Err(MessageError::Impossible("another leader in the term in which this replica leads"))
         }
-        MsgAppend => check_entries(message),
+        MsgAppend => check_entries(message, receiver.may_change),
         MsgAppendResponse if message.request_snapshot != 0 => {
             Err(MessageError::Impossible("it asks for a snapshot"))
         }
@@ -92,10 +95,13 @@ fn check_terms(message: &Message) -> Result<(), MessageError> {
     beyond.map_or(Ok(()), |term| Err(MessageError::Term(term)))
 }
 
-/// Refuses who is not another replica of the group. Members do not change in this release, so that no one knows of a later one.
+/// Refuses who cannot be another replica of the group. Where members may change, one of them may have come or gone without this
+/// replica's knowledge; the library counts the votes and answers of members alone.
 fn check_sender(message: &Message, receiver: &Receiver<'_>) -> Result<(), MessageError> {
     let from = ReplicaId(message.from);
-    let is_other = from != receiver.own && receiver.configuration.replicas().any(|replica| replica == from);
+    let is_member = || receiver.configuration.replicas().any(|replica| replica == from);
+    let can_be = from.node() >= 0 && from.incarnation() > 0;
+    let is_other = from != receiver.own && can_be && (receiver.may_change || is_member());
     if is_other { Ok(()) } else { Err(MessageError::Sender(from)) }
 }
 
@@ -109,8 +115,8 @@ fn check_numbers(message: &Message, offset: i64) -> Result<(), MessageError> {
 }
 
 /// Refuses entries that no leader has: their terms ascend from that of the entry which precedes them up to the leader's, and
-/// each begins with a no-op.
-fn check_entries(message: &Message) -> Result<(), MessageError> {
+/// each begins with a no-op. `may_change`: some may change the members.
+fn check_entries(message: &Message, may_change: bool) -> Result<(), MessageError> {
     // Only before the first entry is none. The library finds the term 0 behind its last one, too.
     if (message.index == 0) != (message.log_term == 0) {
         return Err(MessageError::Impossible("an entry without a term"));
@@ -122,8 +128,17 @@ fn check_entries(message: &Message) -> Result<(), MessageError> {
         if !follows && !begins {
             return Err(MessageError::Impossible("entries with terms that no leader gives them"));
         }
-        if entry.get_entry_type() != EntryType::EntryNormal {
-            return Err(MessageError::Impossible("a change of members, of which this release makes none"));
+        match entry.get_entry_type() {
+            EntryType::EntryNormal => {}
+            EntryType::EntryConfChangeV2 if may_change && change::decode(&entry.data).is_some() => {}
+            EntryType::EntryConfChangeV2 if may_change => {
+                return Err(MessageError::Impossible("a change of members that makes no sense"));
+            }
+            _ => {
+                return Err(MessageError::Impossible(
+                    "a change of members, which this release does not make",
+                ));
+            }
         }
         term = entry.term;
     }
@@ -133,11 +148,7 @@ fn check_entries(message: &Message) -> Result<(), MessageError> {
     }
 }
 
-fn is_noop(entry: &Entry) -> bool {
-    entry.get_entry_type() == EntryType::EntryNormal && entry.data.is_empty() && !is_stub(entry)
-}
-
-/// Refuses a snapshot that no leader of the term has: with a later end, or of a group with other members.
+/// Refuses a snapshot that no leader of the term has: with a later end, or, unless members may change, of a group with other members.
 ///
 /// # Errors
 /// The reason for which it is wrong.
@@ -145,6 +156,7 @@ pub(super) fn check_offer(
     offer: &SnapshotOffer,
     term: u64,
     configuration: &Configuration,
+    may_change: bool,
 ) -> Result<(), MessageError> {
     if offer.start.index > NUMBER_MAX || offer.start.term > term {
         return Err(MessageError::Impossible("a snapshot with an end that no leader has"));
@@ -152,7 +164,7 @@ pub(super) fn check_offer(
     let is_same = |(one, other): (&[ReplicaId], &[ReplicaId])| {
         one.len() == other.len() && one.iter().all(|replica| other.contains(replica))
     };
-    match offer.configuration.lists().into_iter().zip(configuration.lists()).all(is_same) {
+    match may_change || offer.configuration.lists().into_iter().zip(configuration.lists()).all(is_same) {
         true => Ok(()),
         false => Err(MessageError::Impossible("a snapshot of a group with other members")),
     }

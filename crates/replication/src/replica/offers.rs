@@ -19,7 +19,8 @@ impl Replica {
     /// Notes the snapshot that a leader has for this replica.
     pub(super) fn note_offer(&mut self, message: &Message) -> Result<(), MessageError> {
         let offer = offer_of(message.get_snapshot()).ok_or(MessageError::Snapshot)?;
-        check_offer(&offer, message.term, self.configuration())?;
+        let may_change = self.may_change_members();
+        check_offer(&offer, message.term, self.configuration(), may_change)?;
         let is_wanted = !self.group.is_past(message)
             && !self.group.is_leader()
             && offer.start.index > self.group.committed()
@@ -84,11 +85,11 @@ impl Replica {
 
     /// Sets the snapshot that replicas get which need entries that are not here any more; `None`: there is none.
     pub fn offer_snapshot(&mut self, content: Option<SnapshotContent>) {
-        let since = self.journal.configuration_index();
-        // Of who was in the group earlier nothing is known here, and a change under way ends first.
-        let is_known = |content: &SnapshotContent| content.start.index >= since;
+        // A change under way ends first. Who was in the group at the end of a snapshot is not known here: a replica that begins there gets
+        // the members of now, and passes over the changes that have led to them. It cannot lead without those entries, which a majority of
+        // these members has.
         let is_settled = self.configuration().voters_outgoing.is_empty();
-        let content = content.filter(is_known).filter(|_| is_settled);
+        let content = content.filter(|_| is_settled);
         let configuration = self.configuration().clone();
         self.group.set_offer(content.map(|SnapshotContent { start, len, crc }| SnapshotOffer {
             start,

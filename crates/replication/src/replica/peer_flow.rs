@@ -89,6 +89,11 @@ impl PeerFlow {
         self.coalesced.get(peer) == Some(commit)
     }
 
+    /// Returns true if the heartbeats of a peer are coalesced.
+    pub(super) fn has_coalesced(&self, peer: u64) -> bool {
+        self.coalesced.get(peer).is_some()
+    }
+
     /// Sends a peer its next heartbeat in full.
     pub(super) fn end_coalesced(&mut self, peer: u64) {
         self.coalesced.remove(peer);

@@ -9,6 +9,7 @@ use super::raft_node::raft_node;
 use super::role::{Role, RoleState};
 use super::ticks::Ticks;
 use super::vote_hold::VoteHold;
+use crate::change::{self, DecodedChange, MemberChange};
 use crate::error::ReplicaError;
 use crate::group::{Configuration, ReplicaId};
 use crate::index::EntryIndex;
@@ -17,7 +18,7 @@ use crate::snapshots::SnapshotOffer;
 use crate::store::Store;
 use crate::unsynced::Settled;
 use elections::Election;
-use raft::eraftpb::{ConfChange, ConfChangeV2, Entry, EntryType, Message, MessageType};
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use raft::{Raft, RawNode, Ready, StateRole};
 use std::collections::BTreeSet;
 
@@ -56,6 +57,10 @@ pub(super) struct RaftGroup {
     node: RawNode<Store>,
     own: ReplicaId,
     configuration: Configuration,
+    /// Index of the last change that the journal has noted: earlier ones are not applied again.
+    noted_change: u64,
+    /// The members came with the beginning of the log. They may be those of a later entry: no change was applied since.
+    came_with_start: bool,
     role: Role,
     broadcast_commit: bool,
     election: Election,
@@ -80,6 +85,8 @@ impl RaftGroup {
             node,
             own,
             configuration: state.configuration.clone(),
+            noted_change: state.configuration_index,
+            came_with_start: came_with_start(state),
             role,
             broadcast_commit: options.broadcast_commit,
             election: Election::new(options.seed),
@@ -108,6 +115,8 @@ impl RaftGroup {
         let log = &mut self.node.raft.raft_log;
         log.persisted = persisted.clamp(log.applied, last);
         self.configuration = state.configuration.clone();
+        self.noted_change = state.configuration_index;
+        self.came_with_start = came_with_start(state);
         self.contact.end();
         self.ticks.restart();
         self.election.restart();
@@ -190,13 +199,14 @@ impl RaftGroup {
     }
 
     /// This replica as one that gets a message. `has_unsynced_vote`: its own vote may not be durable.
-    pub(super) fn receiver(&self, has_unsynced_vote: bool) -> Receiver<'_> {
+    pub(super) fn receiver(&self, may_change: bool, has_unsynced_vote: bool) -> Receiver<'_> {
         let raft = &self.node.raft;
         Receiver {
             own: self.own,
             configuration: &self.configuration,
             term: raft.term,
             state: raft.state,
+            may_change,
             is_to_ask: raft.state == StateRole::Candidate && has_unsynced_vote,
         }
     }
@@ -241,16 +251,53 @@ impl RaftGroup {
 
     /// Applies a committed entry to the group. Returns its new members, if it has changed them.
     pub(super) fn apply(&mut self, entry: &Entry) -> Result<Option<Configuration>, ReplicaError> {
-        let state = match entry.get_entry_type() {
+        match entry.get_entry_type() {
             EntryType::EntryNormal => return Ok(None),
+            EntryType::EntryConfChangeV2 => {}
             EntryType::EntryConfChange => {
-                self.node.apply_conf_change(&protobuf_of::<ConfChange>(&entry.data)?)?
+                return Err(ReplicaError::Damaged("a change of members of an older kind".into()));
             }
-            EntryType::EntryConfChangeV2 => {
-                self.node.apply_conf_change(&protobuf_of::<ConfChangeV2>(&entry.data)?)?
+        }
+        if entry.index <= self.noted_change {
+            return Ok(None);
+        }
+        let DecodedChange { change, base } = change::decode_own(&entry.data)?;
+        match self.configuration.voters.is_empty() {
+            // It was founded without knowing them.
+            true => {
+                change::steps_to(&base).try_for_each(|step| self.node.apply_conf_change(&step).map(|_| ()))?
             }
-        };
+            false if self.configuration.in_order() == base => {}
+            // It is one of those that have led to them.
+            false if self.came_with_start => return Ok(None),
+            false => {
+                return Err(ReplicaError::Damaged("a change of other members than this group has".into()));
+            }
+        }
+        let state = self.node.apply_conf_change(&change)?;
+        self.came_with_start = false;
+        self.step_down_if_removed();
         Ok(Some(Configuration::from(&state)))
+    }
+
+    /// A leader without a vote leads no more: the library lets it, and fails with the next entry that is committed.
+    fn step_down_if_removed(&mut self) {
+        let raft = &mut self.node.raft;
+        if raft.state == StateRole::Leader && !raft.promotable() {
+            raft.become_follower(raft.term, 0);
+        }
+    }
+
+    /// Returns true if a leader may change the members: it has applied all earlier changes, knows what is committed, and gives leadership
+    /// to nobody. The library makes an empty entry of a change that it refuses.
+    pub(super) fn may_change_members(&self) -> bool {
+        self.leads_settled() && self.may_append() && !self.node.raft.has_pending_conf()
+    }
+
+    /// Proposes a change of the members, if it may.
+    pub(super) fn propose_change(&mut self, change: &MemberChange) -> raft::Result<()> {
+        let data = change.encode(&self.configuration.in_order()).into();
+        self.propose(Entry { entry_type: EntryType::EntryConfChangeV2, data, ..Entry::default() })
     }
 
     /// Takes the role over that the library has. Returns it if it is another one.
@@ -275,6 +322,7 @@ impl RaftGroup {
     pub(super) fn begin_at(&mut self, start: Start) {
         let store = self.node.mut_store();
         (store.index, store.offer) = (EntryIndex::begin(start), None);
+        self.came_with_start = true;
     }
 
     /// Has replicas that need entries which are not here any more get a snapshot; `None`: there is none.
@@ -311,6 +359,9 @@ impl RaftGroup {
     pub(super) fn check(&self) {
         let (persisted, last) = (self.persisted(), self.index().last());
         assert!(persisted <= last, "{persisted} > {last}");
+        let raft = &self.node.raft;
+        assert_eq!(Configuration::from(&raft.prs().conf().to_conf_state()), self.configuration.in_order());
+        assert!(raft.state != StateRole::Leader || raft.promotable(), "a leader without a vote");
         let term = self.term();
         assert!(self.role.term <= term, "a role of a later term than {term}: {:?}", self.role);
         if let Some((leader, term)) = self.contact.leader() {
@@ -321,8 +372,9 @@ impl RaftGroup {
     }
 }
 
-fn protobuf_of<M: protobuf::Message>(bytes: &[u8]) -> Result<M, ReplicaError> {
-    M::parse_from_bytes(bytes).map_err(|error| ReplicaError::Damaged(format!("a change of members: {error}")))
+/// Returns true if members may have come with the beginning of a log, and no change in the log has been applied.
+fn came_with_start(state: &GroupState) -> bool {
+    state.start.index > 0 && state.configuration_index <= state.start.index
 }
 
 #[cfg(test)]
@@ -364,6 +416,38 @@ mod tests {
             group.check();
         }
         sent
+    }
+
+    /// The effect of an entry before a change may not be durable, and the change is noted.
+    #[test]
+    fn entries_before_a_noted_change_are_applied_again_and_the_change_is_not() {
+        let voters: Vec<_> = (1..=3).map(|node| ReplicaId::new(node, 1)).collect();
+        let base = Configuration::of_voters(&voters);
+        let learner = ReplicaId::new(4, 1);
+        let data = MemberChange::AddLearner(learner).encode(&base);
+        let entries = [
+            noop(1, 1),
+            InternalEntry { kind: EntryKind::Data, data: vec![1], ..noop(2, 1) },
+            InternalEntry { kind: EntryKind::ConfigurationChangeV2, data, ..noop(3, 1) },
+        ];
+        let mut index = EntryIndex::begin(Start::default());
+        entries.iter().for_each(|entry| index.push_internal(entry.clone()));
+        let state = GroupState {
+            vote: Vote { term: 1, candidate: None },
+            configuration: Configuration { learners: vec![learner], ..base },
+            configuration_index: 3,
+            applied: 1,
+            ..GroupState::default()
+        };
+        let options = GroupOptions { seed: 1, broadcast_commit: true };
+        let opened = RaftGroup::open((voters[0], &state), (index, 0), options, VoteHold::new(false), 0);
+        let mut group = opened.expect("a group");
+        assert_eq!((group.applied(), group.committed()), (1, 3));
+        let mut ready = group.next_ready().expect("entries to apply");
+        let committed = ready.take_committed_entries();
+        assert_eq!(committed.iter().map(|entry| entry.index).collect::<Vec<_>>(), [2, 3]);
+        assert!(committed.iter().all(|entry| matches!(group.apply(entry), Ok(None))));
+        group.check();
     }
 
     #[test]

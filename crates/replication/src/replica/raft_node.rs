@@ -4,7 +4,7 @@ use super::ticks::ELECTION_TICKS;
 use crate::error::ReplicaError;
 use crate::group::ReplicaId;
 use crate::index::EntryIndex;
-use crate::journal::GroupState;
+use crate::journal::{EntryKind, GroupState, InternalEntry};
 use crate::logger::logger;
 use crate::store::Store;
 use raft::eraftpb::HardState;
@@ -28,8 +28,14 @@ pub(super) fn raft_node(
     // What precedes the log start is committed, and may be removed at any time. A commit that was noted may be of entries that the
     // disk has lost.
     let deleted = index.last_known_at(log_start).index;
-    let applied = state.applied.max(state.configuration_index).clamp(deleted, last);
-    let commit = state.committed.clamp(applied, last);
+    let applied = state.applied.clamp(deleted, last);
+    // A change of members of which the journal has not noted that it was applied is applied now.
+    let is_unapplied = |entry: &&InternalEntry| {
+        entry.kind == EntryKind::ConfigurationChangeV2 && entry.index > state.configuration_index
+    };
+    let unapplied = index.internal_entries().iter().find(is_unapplied);
+    let commit = state.committed.max(deleted).max(state.configuration_index).clamp(applied, last);
+    let applied = unapplied.map_or(applied, |change| applied.min(change.index - 1));
     let term = state.vote.term.max(index.term(last).unwrap_or(0));
     let vote = state.vote.candidate.filter(|_| state.vote.term == term).map_or(0, |candidate| candidate.0);
     let mut hard_state = HardState::default();

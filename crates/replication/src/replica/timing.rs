@@ -67,7 +67,7 @@ impl Replica {
 
     /// Returns true if it is alone in its group, and would lead with a tail that is not durable.
     fn waits_alone(&self) -> bool {
-        self.configuration().voters.len() == 1 && !self.log.unsynced().is_empty()
+        self.configuration().is_alone(self.own()) && !self.log.unsynced().is_empty()
     }
 
     /// Returns true if it may lack what it has acknowledged, and so takes no part in elections.
@@ -109,7 +109,10 @@ impl Replica {
 
     /// Notes that a follower has answered to its coalesced heartbeat.
     pub fn note_answer(&mut self, from: ReplicaId) {
-        self.group.note_answer(from);
+        // The answer is its node's, which may have another replica of the group.
+        if self.peers.has_coalesced(from.0) {
+            self.group.note_answer(from);
+        }
     }
 
     /// Notes that a follower has refused its coalesced heartbeat: it gets the next one in full.

@@ -22,6 +22,7 @@ use std::path::Path;
 
 mod copies;
 mod forged;
+mod members;
 
 const DIR: &str = "/data";
 /// More than any replica here has.
@@ -32,7 +33,11 @@ const ROUNDS_MAX: usize = 100;
 /// A node with a replica of each partition.
 struct Node {
     id: ReplicaId,
+    /// The members that its groups begin with; none: they are not known here.
     voters: Vec<ReplicaId>,
+    write_caching: bool,
+    changes_members: bool,
+    broadcast_commit: bool,
     partitions: Vec<PartitionIdentity>,
     storage: SimStorage,
     boot: u64,
@@ -66,17 +71,7 @@ fn group_of(identity: &PartitionIdentity) -> GroupId {
 fn nodes(count: i32, partitions: i32) -> Vec<Node> {
     let voters: Vec<_> = (1..=count).map(|node| ReplicaId::new(node, 1)).collect();
     let start = |id: &ReplicaId| {
-        let mut node = Node {
-            id: *id,
-            voters: voters.clone(),
-            partitions: (0..partitions).map(|partition| partition_of(1, partition)).collect(),
-            storage: SimStorage::new(),
-            boot: 1,
-            running: None,
-            applied: Vec::new(),
-            offered: None,
-            behind: Vec::new(),
-        };
+        let mut node = Node::new(*id, voters.clone(), partitions);
         node.start();
         node
     };
@@ -84,6 +79,23 @@ fn nodes(count: i32, partitions: i32) -> Vec<Node> {
 }
 
 impl Node {
+    fn new(id: ReplicaId, voters: Vec<ReplicaId>, partitions: i32) -> Node {
+        Node {
+            id,
+            voters,
+            write_caching: false,
+            changes_members: false,
+            broadcast_commit: true,
+            partitions: (0..partitions).map(|partition| partition_of(1, partition)).collect(),
+            storage: SimStorage::new(),
+            boot: 1,
+            running: None,
+            applied: Vec::new(),
+            offered: None,
+            behind: Vec::new(),
+        }
+    }
+
     fn start(&mut self) {
         self.applied.clear();
         let storage = Arc::new(self.storage.clone());
@@ -91,7 +103,10 @@ impl Node {
         let options = LogDirOptions { keep_reserve: true, ..LogDirOptions::default() };
         let dir = options.open(storage.clone(), Path::new(DIR), &identity, &format!("boot-{}", self.boot));
         let dir = dir.expect("the directory opens");
-        let (journal, _) = Journal::open(storage, dir.path()).expect("the journal opens");
+        let (mut journal, _) = Journal::open(storage, dir.path()).expect("the journal opens");
+        if self.changes_members {
+            journal.let_members_change();
+        }
         let (replicas, found_ends) = (Vec::new(), Vec::new());
         let mut running =
             Running { dir, journal: Arc::new(Mutex::new(journal)), replicas, found_ends, now_ms: 0 };
@@ -103,7 +118,12 @@ impl Node {
         let logs: Vec<_> = self.partitions.iter().map(|one| running.open_log(one).expect("a log")).collect();
         running.dir.recovered().expect("the recovery is noted");
         for (log, identity) in logs.into_iter().zip(&self.partitions) {
-            running.begin(log, identity, self.id, &self.voters);
+            running.begin(
+                log,
+                identity,
+                (self.id, &self.voters),
+                (self.write_caching, self.broadcast_commit),
+            );
         }
         self.running = Some(running);
     }
@@ -181,6 +201,7 @@ impl Node {
     /// before the old group is forgotten leaves its frames.
     fn create_again(&mut self, forgets: bool) {
         let (own, voters) = (self.id, self.voters.clone());
+        let options = (self.write_caching, self.broadcast_commit);
         let before = std::mem::replace(&mut self.partitions[0], partition_of(2, 0));
         let identity = self.partitions[0].clone();
         let running = self.running();
@@ -193,7 +214,7 @@ impl Node {
             running.journal.lock().append(group_of(&before), &[Frame::Removed]).expect("there is space");
         }
         let log = running.open_log(&identity).expect("a new log");
-        running.begin(log, &identity, own, &voters);
+        running.begin(log, &identity, (own, &voters), options);
     }
 }
 
@@ -205,7 +226,13 @@ impl Running {
     }
 
     /// Opens the replica of a log, which founds its group where the journal does not know it.
-    fn begin(&mut self, log: Log, identity: &PartitionIdentity, own: ReplicaId, voters: &[ReplicaId]) {
+    fn begin(
+        &mut self,
+        log: Log,
+        identity: &PartitionIdentity,
+        (own, voters): (ReplicaId, &[ReplicaId]),
+        (write_caching, broadcast_commit): (bool, bool),
+    ) {
         let group = group_of(identity);
         let is_known = self.journal.lock().group(group).is_some();
         if !is_known {
@@ -215,8 +242,7 @@ impl Running {
             founded.expect("it can be written");
         }
         self.found_ends.push(log.ends().log_end);
-        let options =
-            ReplicaOptions { write_caching: false, seed: own.0, high_watermark: 0, broadcast_commit: true };
+        let options = ReplicaOptions { write_caching, seed: own.0, high_watermark: 0, broadcast_commit };
         let replica = Replica::open(log, group, self.journal.clone(), options, self.now_ms);
         let replica = replica.expect("the replica opens");
         replica.check();

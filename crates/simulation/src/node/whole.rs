@@ -241,6 +241,7 @@ fn start(node: &Node, has_started: &AtomicBool) -> Result<(), String> {
         upkeep.run(store, node.controller.log());
     }
     cleaners.stop(store);
+    store.members.stop();
     store.copies.stop();
     Ok(())
 }

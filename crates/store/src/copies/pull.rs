@@ -116,7 +116,7 @@ impl Pull<'_> {
         let target = self.target()?;
         self.wait_for_format(&target)?;
         let (topic, index) = (&self.partition.topic, self.partition.index);
-        let manifest = Arc::new(self.fetch_manifest(&target)?);
+        let manifest = Arc::new(self.fetch_manifest()?);
         let name = TopicPartition { topic: topic.clone(), partition: index };
         let found = Found::look(&target.dir, &name, &manifest)?;
         self.check_space(&target, found.needed_by(&manifest)?)?;
@@ -163,7 +163,7 @@ impl Pull<'_> {
         target.filter(|target| target.high_watermark < self.offer.start.offset).ok_or(PullError::Over)
     }
 
-    fn fetch_manifest(&self, target: &CopyTarget) -> Result<Manifest, PullError> {
+    fn fetch_manifest(&self) -> Result<Manifest, PullError> {
         let len = usize::try_from(self.offer.len).ok().filter(|len| *len <= MANIFEST_BYTES_MAX);
         let len = len.ok_or(PullError::NotOffered)?;
         let mut bytes = Vec::with_capacity(len);
@@ -187,10 +187,10 @@ impl Pull<'_> {
             }
         }
         let manifest = Manifest::decode(&bytes)?;
+        // Its members may be earlier ones than those of the offer, which count: the leader keeps a copy that it offers.
         let is_offered = SnapshotContent::of(self.offer.start, &bytes).crc == self.offer.crc
             && manifest.start == self.offer.start
-            && manifest.group == self.group
-            && manifest.configuration == target.configuration.in_order();
+            && manifest.group == self.group;
         is_offered.then_some(manifest).ok_or(PullError::NotOffered)
     }
 

@@ -5,6 +5,7 @@
 //! done when the lock is free again.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock, Weak};
 
 use mainstem_log::dir::LogDir;
@@ -23,21 +24,24 @@ use tokio::sync::oneshot;
 use super::stored::Stored;
 use super::{Durable, Locked, NoLog, Partition, Refused, State};
 use crate::settings::TopicSettings;
-use mainstem_links::{GroupHandle, Links, Wakes};
+use mainstem_links::{GroupHandle, Links, Throttled, Wakes};
 
 mod compaction;
 mod copies;
 mod disk_waits;
 mod group;
 mod leadership;
+mod members;
 mod proposals;
 mod waits;
 
 pub(crate) use copies::{BegunCopy, CopyTarget};
 pub use leadership::{Leadership, RoleChange};
+pub(crate) use members::{OwnReplica, Progress};
 
 use compaction::Floors;
 use disk_waits::DiskWaits;
+use members::Wanted;
 use proposals::ENTRY_LOG_START;
 use waits::{CommitWait, Confirmations};
 
@@ -102,6 +106,7 @@ pub(super) struct Member {
     /// Waits for the log start to reach an offset.
     log_start_waits: Vec<(i64, Durable)>,
     floors: Floors,
+    wanted: Wanted,
     confirmations: Confirmations,
     /// Waits until the leader after this replica is known.
     hand_over_waits: Vec<oneshot::Sender<()>>,
@@ -120,6 +125,8 @@ pub(super) struct Replication {
     /// Why the replica is out of service.
     failure: OnceLock<String>,
     disk_waits: DiskWaits,
+    /// The version of the members that are wanted; -1: none are.
+    wanted_version: AtomicI64,
 }
 
 /// A replica's group, links and events, of which a partition's [`Replication`] is made.
@@ -140,6 +147,7 @@ impl Replication {
             notices: Mutex::default(),
             failure: OnceLock::new(),
             disk_waits: DiskWaits::default(),
+            wanted_version: AtomicI64::new(-1),
         }
     }
 }
@@ -193,6 +201,7 @@ impl Member {
             behind: Vec::new(),
             succession: None,
             log_start_waits: Vec::new(),
+            wanted: Wanted::default(),
             confirmations: Confirmations::default(),
             hand_over_waits: Vec::new(),
             is_closing: false,
@@ -329,7 +338,7 @@ impl Partition {
         let state = self.lock();
         let (replicas, in_sync) = match (&state.log, &self.replication) {
             (Ok(Stored::Replicated(member)), Some(replication)) if member.leads() => {
-                (member.replica.configuration().voters.len(), member.in_sync(&replication.links).len())
+                (member.replica.configuration().voters.len(), member.in_sync_count(&replication.links))
             }
             (Ok(Stored::Alone(_)), _) => (1, 1),
             _ => return ReplicationHealth::default(),
@@ -376,7 +385,11 @@ impl Partition {
         let state = self.lock();
         match (&state.log, &self.replication) {
             (Ok(Stored::Replicated(member)), Some(replication)) if member.leads() => {
-                member.in_sync(&replication.links).into_iter().map(ReplicaId::node).collect()
+                let mut nodes: Vec<_> =
+                    member.in_sync(&replication.links).into_iter().map(ReplicaId::node).collect();
+                // A node may have two replicas for a moment, one in the place of the other.
+                nodes.dedup();
+                nodes
             }
             _ => Vec::new(),
         }
@@ -401,7 +414,7 @@ impl Partition {
             Ok(Stored::Replicated(member)) if member.leads() => {
                 let links = &replication.links;
                 let has_wanted =
-                    || i32::try_from(member.in_sync(links).len()).is_ok_and(|count| count >= wanted);
+                    || i32::try_from(member.in_sync_count(links)).is_ok_and(|count| count >= wanted);
                 member.has_majority(links) && (wanted <= 1 || has_wanted())
             }
             _ => true,
@@ -416,15 +429,15 @@ impl Partition {
         let own = replication.handle.own.node();
         let is_led = leader == own && settings.leader_throttled.contains(self.index, leader);
         let follows = settings.follower_throttled.contains(self.index, follower);
-        replication.links.throttled_rate(is_led, follows.then_some(follower))
+        replication.links.throttled_rate(Throttled { is_led, follower: follows.then_some(follower) })
     }
 
-    /// Bytes a second that go to a replica which catches up.
-    fn catch_up_rate(&self, replication: &Replication, to: ReplicaId) -> u64 {
+    /// The rates that count for a replica which catches up.
+    fn throttled(&self, replication: &Replication, to: ReplicaId) -> Throttled {
         let settings = self.settings.read();
         let is_led = settings.leader_throttled.contains(self.index, replication.handle.own.node());
         let follows = settings.follower_throttled.contains(self.index, to.node());
-        replication.links.catch_up_rate(is_led, follows.then(|| to.node()))
+        Throttled { is_led, follower: follows.then(|| to.node()) }
     }
 
     fn min_insync(&self) -> usize {
@@ -503,7 +516,7 @@ impl Partition {
             high_watermark,
             role,
             applied,
-            configuration: _,
+            configuration,
             flush,
             too_far_behind,
             offered,
@@ -518,13 +531,19 @@ impl Partition {
             deferred.notices = true;
         }
         setbacks.into_iter().for_each(|setback| replication.links.note_setback(setback, self));
+        if let Some(members) = configuration
+            && let Some(said) = member.wanted.note_members(&members, replication.links.now_ms())
+            && member.replica.role().state == RoleState::Leader
+        {
+            tracing::info!("{}-{}: {said}", self.topic, self.index);
+        }
         deferred.flush = flush;
         if !messages.is_empty() {
             let links = &replication.links;
             let (now_ms, lag_max_ms) = (links.now_ms(), links.replica_lag_max_ms());
             let catches_up = |to: ReplicaId| {
                 let is_behind = member.replica.is_catching_up(to, now_ms, lag_max_ms);
-                is_behind.then(|| self.catch_up_rate(replication, to))
+                is_behind.then(|| self.throttled(replication, to))
             };
             let (wakes, lost) = links.send(&replication.handle, messages, catches_up);
             deferred.wakes = wakes;

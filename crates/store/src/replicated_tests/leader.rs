@@ -224,3 +224,14 @@ fn a_proposal_that_hangs_holds_up_no_link() {
     });
     assert_eq!(partition.ends().map(|ends| ends.log_start), Ok(1));
 }
+
+/// A replica that the metadata do not name any more stays where a leader of a later term than they know of may count on it.
+#[test]
+fn a_replica_leaves_for_good_where_no_later_leader_counts_on_it() {
+    let leader = Leader::of_voters(3);
+    assert!(leader.partition.leave_for_good(Some(TERM - 1)).is_none());
+    assert!(leader.partition.leadership().is_leader, "it takes part as before");
+    let (_, group) = leader.partition.leave_for_good(Some(TERM)).expect("it may go");
+    assert_eq!(Some(group), leader.partition.group_id());
+    assert!(leader.partition.is_elsewhere());
+}

@@ -14,10 +14,10 @@ const VALUE_BYTES: usize = 200;
 const BATCH_BYTES: usize = 1_500;
 
 /// Values by key.
-pub(super) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// An idempotent producer. All that it writes is acknowledged by all replicas in sync.
-pub(super) struct Writer {
+pub(crate) struct Writer {
     topic: &'static str,
     producer: Producer,
     /// Number of changes so far.
@@ -27,7 +27,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(cluster: &Cluster, runtime: &Runtime, topic: &'static str) -> Writer {
+    pub(crate) fn new(cluster: &Cluster, runtime: &Runtime, topic: &'static str) -> Writer {
         let _context = runtime.enter();
         let config = ProducerConfig { batch_bytes: BATCH_BYTES, ..ProducerConfig::new(cluster.client()) };
         let producer = Producer::new(config).expect("the settings agree");
@@ -35,12 +35,12 @@ impl Writer {
     }
 
     /// Writes so many changes, which have to be acknowledged.
-    pub(super) fn write(&mut self, runtime: &Runtime, changes: usize) {
+    pub(crate) fn write(&mut self, runtime: &Runtime, changes: usize) {
         self.write_over(runtime, changes, || {});
     }
 
     /// The same, with a fault when the first half is acknowledged and the rest is under way.
-    pub(super) fn write_over(&mut self, runtime: &Runtime, changes: usize, fault: impl FnOnce()) {
+    pub(crate) fn write_over(&mut self, runtime: &Runtime, changes: usize, fault: impl FnOnce()) {
         let mut sent = Vec::new();
         for _ in 0..changes {
             sent.push(runtime.block_on(self.send_next()));
@@ -76,12 +76,12 @@ impl Writer {
     }
 
     /// The offset behind the last acknowledged record.
-    pub(super) fn end(&self) -> i64 {
+    pub(crate) fn end(&self) -> i64 {
         self.acknowledged.values().map(|(offset, _)| offset + 1).max().unwrap_or(0)
     }
 
     /// The last acknowledged values of keys that are not deleted.
-    pub(super) fn values(&self) -> Model {
+    pub(crate) fn values(&self) -> Model {
         let value =
             |(key, (_, value)): (&Vec<u8>, &(i64, Option<Vec<u8>>))| Some((key.clone(), value.clone()?));
         self.acknowledged.iter().filter_map(value).collect()

@@ -12,10 +12,10 @@ use tokio::runtime::Runtime;
 const BATCH_BYTES: usize = 1_500;
 
 /// Offsets and values of a partition.
-pub(super) type Records = Vec<(i64, Vec<u8>)>;
+pub(crate) type Records = Vec<(i64, Vec<u8>)>;
 
 /// An idempotent producer, the same over all faults.
-pub(super) struct Writer<'a> {
+pub(crate) struct Writer<'a> {
     runtime: &'a Runtime,
     producer: Producer,
     value_bytes: usize,
@@ -26,7 +26,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    pub(super) fn new<'a>(cluster: &Cluster, runtime: &'a Runtime, value_bytes: usize) -> Writer<'a> {
+    pub(crate) fn new<'a>(cluster: &Cluster, runtime: &'a Runtime, value_bytes: usize) -> Writer<'a> {
         let _context = runtime.enter();
         let config = ProducerConfig { batch_bytes: BATCH_BYTES, ..ProducerConfig::new(cluster.client()) };
         let producer = Producer::new(config).expect("the settings agree");
@@ -34,12 +34,12 @@ impl Writer<'_> {
     }
 
     /// Writes so many records to each partition, which have to be acknowledged.
-    pub(super) fn write(&mut self, partitions: &[TopicPartition], records: usize) {
+    pub(crate) fn write(&mut self, partitions: &[TopicPartition], records: usize) {
         self.write_over(partitions, records, || {});
     }
 
     /// The same, with a fault when the first half is acknowledged and the rest is under way.
-    pub(super) fn write_over(&mut self, partitions: &[TopicPartition], records: usize, fault: impl FnOnce()) {
+    pub(crate) fn write_over(&mut self, partitions: &[TopicPartition], records: usize, fault: impl FnOnce()) {
         let mut sent = Vec::new();
         for _ in 0..records {
             sent.extend(partitions.iter().map(|partition| self.send_next(partition)));
@@ -73,14 +73,14 @@ impl Writer<'_> {
     }
 
     /// The offset behind the last acknowledged record.
-    pub(super) fn end(&self, partition: &TopicPartition) -> i64 {
+    pub(crate) fn end(&self, partition: &TopicPartition) -> i64 {
         let last = self.acknowledged.get(partition).and_then(BTreeMap::last_key_value);
         last.map_or(0, |(offset, _)| offset + 1)
     }
 
     /// Asserts that these records of a partition are those that were acknowledged from the first one on, each once.
     #[track_caller]
-    pub(super) fn assert_acknowledged(&self, partition: &TopicPartition, found: &Records) {
+    pub(crate) fn assert_acknowledged(&self, partition: &TopicPartition, found: &Records) {
         let (from, _) = *found.first().expect("a record");
         let wanted = self.acknowledged[partition].range(from..);
         assert_eq!(found.len(), wanted.clone().count(), "records of {partition} from offset {from} on");
@@ -97,7 +97,7 @@ impl Writer<'_> {
 }
 
 /// Reads partitions from their beginnings to these ends.
-pub(super) async fn read_from_the_beginning(
+pub(crate) async fn read_from_the_beginning(
     cluster: &Cluster,
     ends: &BTreeMap<TopicPartition, i64>,
 ) -> BTreeMap<TopicPartition, Records> {

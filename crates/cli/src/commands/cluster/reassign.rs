@@ -228,10 +228,12 @@ async fn start(reassign: &Reassign, admin: &Admin, wanted: Assignment) -> Result
             "current": file::to_json(&current),
             "executed": true,
         })),
-        false => print_line(&format!(
-            "began to reassign {count}; `mainstem cluster reassign` shows those that are not done. This file takes it back:\n{}",
-            file::write(&current)
-        )),
+        false => {
+            print_line(&format!(
+                "began to reassign {count}; `mainstem cluster reassign` shows those that are not done. This file takes it back:"
+            ))?;
+            print_line(file::write(&current).trim_end())
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Messages that contradict what a replica has: by a leader or a follower that has lost something, or took it for committed too early.
 
 use super::RaftGroup;
-use crate::store::is_stub;
+use crate::store::{is_noop, is_stub};
 use raft::StateRole;
 use raft::eraftpb::{Entry, Message, MessageType};
 use std::cmp::Ordering;
@@ -79,7 +79,7 @@ impl RaftGroup {
         let index = self.index();
         let waits = |entry: &Entry| match entry.index <= index.last() {
             true => index.term(entry.index) != Some(entry.term),
-            false => !entry.data.is_empty() && !is_stub(entry),
+            false => !is_stub(entry) && !is_noop(entry),
         };
         message.get_entries().iter().any(waits)
     }

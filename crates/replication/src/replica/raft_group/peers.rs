@@ -1,7 +1,7 @@
 //! Knowledge of a leader about the other replicas of its group.
 
 use super::{RaftGroup, Refusal};
-use crate::group::ReplicaId;
+use crate::group::{Configuration, ReplicaId};
 use bytes::Bytes;
 use raft::eraftpb::{Message, MessageType};
 use raft::{Progress, ProgressState, SnapshotStatus, StateRole};
@@ -11,21 +11,16 @@ use raft::{Progress, ProgressState, SnapshotStatus, StateRole};
 const COUNTED_ON: &[u8] = &[0];
 
 impl RaftGroup {
-    /// The voters, this one included.
-    pub(in crate::replica) fn voters(&self) -> impl Iterator<Item = (u64, &Progress)> {
-        let voters = |id: u64| self.configuration.voters.contains(&ReplicaId(id));
-        self.node.raft.prs().iter().map(|(id, progress)| (*id, progress)).filter(move |(id, _)| voters(*id))
-    }
-
-    /// The voters but this one.
-    pub(in crate::replica) fn other_voters(&self) -> impl Iterator<Item = (u64, &Progress)> {
+    /// All members but this one, also those that only learn, or leave.
+    pub(in crate::replica) fn others(&self) -> impl Iterator<Item = (u64, &Progress)> {
         let own = self.own.0;
-        self.voters().filter(move |(id, _)| *id != own)
+        let all = self.node.raft.prs().iter().map(|(id, progress)| (*id, progress));
+        all.filter(move |(id, _)| *id != own)
     }
 
-    /// Returns true if so many voters are a majority.
-    pub(in crate::replica) fn is_majority(&self, count: usize) -> bool {
-        count > self.configuration.voters.len() / 2
+    /// The other voters that stay when a change under way is complete.
+    fn other_voters(&self) -> impl Iterator<Item = (u64, &Progress)> {
+        self.others().filter(|(id, _)| self.configuration.voters.contains(&ReplicaId(*id)))
     }
 
     /// The index up to which each replica is known to have the log, in the order of ids.
@@ -36,11 +31,21 @@ impl RaftGroup {
         matched
     }
 
-    /// The index up to which `count` voters are known to have the log; 0: there are fewer.
+    /// The index up to which `count` voters are known to have the log, also when a change under way is complete; 0: there are fewer.
     pub(in crate::replica) fn matched_by(&self, count: usize) -> u64 {
-        let mut matched: Vec<_> = self.voters().map(|(_, progress)| progress.matched).collect();
-        matched.sort_unstable_by(|a, b| b.cmp(a));
-        count.max(1).checked_sub(1).and_then(|at| matched.get(at)).copied().unwrap_or(0)
+        let of = |voters: &[ReplicaId], count: usize| {
+            let progress = voters.iter().filter_map(|id| self.node.raft.prs().get(id.0));
+            let mut matched: Vec<_> = progress.map(|progress| progress.matched).collect();
+            matched.sort_unstable_by(|a, b| b.cmp(a));
+            count.checked_sub(1).and_then(|at| matched.get(at)).copied().unwrap_or(0)
+        };
+        let Configuration { voters, voters_outgoing, .. } = &self.configuration;
+        let count = count.max(1);
+        match voters_outgoing.is_empty() {
+            true => of(voters, count),
+            // Before the change there may have been fewer.
+            false => of(voters, count).min(of(voters_outgoing, count.min(voters_outgoing.len()))),
+        }
     }
 
     /// The voter that leadership is given to by a leader which cannot append: one that has what is committed, and rather not the one that

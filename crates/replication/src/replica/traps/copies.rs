@@ -1,8 +1,10 @@
 //! A replica that is too far behind gets a copy of the leader's log, whatever ends the process or the power meanwhile.
 
 use super::*;
+use crate::change::MemberChange;
 use crate::copies::manifest::{CopyFile, CopyFileKind, Manifest};
 use crate::journal::JournalFormat;
+use crate::reconcile::Step;
 use mainstem_log::{Export, Import, ImportEnds, ImportedLog};
 
 /// Segments of a few batches.
@@ -13,6 +15,24 @@ fn small() -> Arc<LogConfig> {
         retention_ms: None,
         ..LogConfig::default()
     })
+}
+
+/// The first node gets values up to 43 from one on, and has several segments then; the second one gets them too.
+fn write_segments(nodes: &mut [Node], from: u64) {
+    for value in from..40 {
+        nodes[0].append(0, value);
+        exchange(nodes, &[0, 1]);
+    }
+    roll(&mut nodes[0]);
+    (40..43).for_each(|value| nodes[0].append(0, value));
+    exchange(nodes, &[0, 1]);
+}
+
+/// The leader offers a copy, and the last node installs it.
+fn offer_and_install(nodes: &mut [Node]) {
+    let (manifest, export) = offer(nodes);
+    let (offered, copy) = fetch(nodes, &manifest, &export);
+    assert!(nodes[2].replica(0).install(&offered, copy, 0).expect("it is installed"));
 }
 
 /// Three nodes, of which the last one is away while the leader, the first, gets records and gives up what precedes its last segments.
@@ -27,13 +47,7 @@ fn with_one_behind(is_deleted: bool) -> Vec<Node> {
     (0..3).for_each(|value| nodes[0].append(0, value));
     exchange(&mut nodes, &[0, 1, 2]);
     nodes[2].kill();
-    for value in 3..40 {
-        nodes[0].append(0, value);
-        exchange(&mut nodes, &[0, 1]);
-    }
-    roll(&mut nodes[0]);
-    (40..43).for_each(|value| nodes[0].append(0, value));
-    exchange(&mut nodes, &[0, 1]);
+    write_segments(&mut nodes, 3);
     let leader = nodes[0].replica(0);
     let base = leader.log().segment_bases().next_back().expect("a segment");
     match is_deleted {
@@ -48,6 +62,46 @@ fn with_one_behind(is_deleted: bool) -> Vec<Node> {
     assert_eq!(leader.start_offset(), base);
     nodes[2].start();
     nodes
+}
+
+/// Two nodes with a group, and a third one without members in its. The leader, the first, has removed what precedes its last segments, and
+/// has just begun to send its log to the third. Nothing is written after that.
+fn with_a_new_one() -> Vec<Node> {
+    let voters = [ReplicaId::new(1, 1), ReplicaId::new(2, 1)];
+    let start = |node: i32| {
+        let voters = if node <= 2 { voters.to_vec() } else { Vec::new() };
+        let mut node = Node::new(ReplicaId::new(node, 1), voters, 1);
+        node.changes_members = true;
+        node.start();
+        node.running().journal.lock().want_format(JournalFormat::V2);
+        Journal::rewrite_beside_others(&node.running().journal).expect("a rewrite");
+        node.replica(0).log_mut().set_config(small());
+        node
+    };
+    let mut nodes: Vec<_> = (1..=3).map(start).collect();
+    elect(&mut nodes, 0, 0);
+    write_segments(&mut nodes, 0);
+    roll(&mut nodes[0]);
+    let leader = nodes[0].replica(0);
+    let base = leader.log().segment_bases().next_back().expect("a segment");
+    leader.follow_floor(base).expect("a start");
+    assert!(leader.start_offset() > 0);
+    reconcile(&mut nodes, Step::Change(MemberChange::AddLearner(ReplicaId::new(3, 1))));
+    nodes
+}
+
+/// The leader takes steps towards three voters, until it has taken this one.
+fn reconcile(nodes: &mut [Node], last: Step) {
+    let wanted = [1, 2, 3].map(|node| ReplicaId::new(node, 1));
+    // A leader that waits for a replica to fetch a copy offers it again after a while.
+    for _ in 0..400 {
+        let step = nodes[0].replica(0).reconcile(&wanted).expect("it leads");
+        pass(nodes, 100);
+        if step == last {
+            return;
+        }
+    }
+    panic!("it does not come to {last:?}");
 }
 
 fn roll(node: &mut Node) {
@@ -164,6 +218,26 @@ fn a_copy_takes_the_place_of_a_log_that_is_too_far_behind() {
     }
 }
 
+/// A copy ends before the entry that makes a replica a member, where nothing is written behind that. The replica passes over the entry.
+#[test]
+fn a_new_member_of_a_group_that_is_not_written_to_gets_a_copy() {
+    for restarts in [false, true] {
+        let mut nodes = with_a_new_one();
+        offer_and_install(&mut nodes);
+        if restarts {
+            nodes[2].kill();
+            nodes[2].start();
+        }
+        reconcile(&mut nodes, Step::Done);
+        assert_all_the_same(&mut nodes, "as a voter");
+        let voters = [1, 2, 3].map(|node| ReplicaId::new(node, 1));
+        for node in &mut nodes {
+            assert_eq!(node.replica(0).configuration().in_order(), Configuration::of_voters(&voters));
+            node.replica(0).check();
+        }
+    }
+}
+
 /// One that has caught up, has no leader, or whose journal may not say so does not need it: the copy goes.
 #[test]
 fn a_copy_that_is_not_needed_is_removed() {
@@ -219,9 +293,7 @@ fn each_step_of_an_installation_may_be_the_last() {
                     }
                     nodes[2].offered = None;
                     nodes[0].replica(0).offer_snapshot(None);
-                    let (manifest, export) = offer(&mut nodes);
-                    let (offered, copy) = fetch(&mut nodes, &manifest, &export);
-                    assert!(nodes[2].replica(0).install(&offered, copy, 0).expect("it is installed"));
+                    offer_and_install(&mut nodes);
                 }
             }
             assert_all_the_same(&mut nodes, &format!("step {last}"));

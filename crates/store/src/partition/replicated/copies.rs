@@ -7,7 +7,7 @@ use mainstem_log::{Export, ImportedLog, LogConfig};
 use mainstem_replication::copies::manifest::{CopyFile, CopyFileKind, Manifest};
 use mainstem_replication::journal::{Journal, Start};
 use mainstem_replication::snapshots::{SnapshotContent, SnapshotOffer};
-use mainstem_replication::{Configuration, GroupId, Replica, ReplicaError, RoleState};
+use mainstem_replication::{GroupId, Replica, ReplicaError, RoleState};
 
 use super::super::stored::Stored;
 use super::super::{Flush, Locked, Partition};
@@ -29,8 +29,6 @@ pub(crate) struct CopyTarget {
     pub(crate) dir: Arc<LogDir>,
     /// The configuration of its log.
     pub(crate) config: Arc<LogConfig>,
-    /// The members of its group.
-    pub(crate) configuration: Configuration,
     /// The node that leads, if that is known.
     pub(crate) leader: Option<i32>,
     /// Everything before this offset is committed, as it knows.
@@ -100,7 +98,6 @@ impl Partition {
         follows.then(|| CopyTarget {
             dir: member.replica.log().dir().clone(),
             config: member.replica.log().config().clone(),
-            configuration: member.replica.configuration().clone(),
             leader: member.leader(),
             high_watermark: member.replica.log().ends().high_watermark,
         })

@@ -37,7 +37,7 @@ impl Group for Partition {
         (self.topic.clone(), self.index)
     }
 
-    /// The first replica of a group does not wait for others to miss a leader: where there is one, they refuse it.
+    /// The first replica of a new group does not wait for others to miss a leader: where there is one, they refuse it.
     fn take_part(&self, now_ms: u64) {
         if let Ok(Stored::Replicated(member)) = &mut self.lock().log
             && member.replica.configuration().voters.first() == Some(&member.replica.own())

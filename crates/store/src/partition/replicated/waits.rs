@@ -89,7 +89,7 @@ impl Member {
         min_insync: usize,
         deferred: &mut DeferredEffects,
     ) {
-        if self.commit_waits.is_empty() || !self.leads() || self.in_sync(links).len() >= min_insync {
+        if self.commit_waits.is_empty() || !self.leads() || self.in_sync_count(links) >= min_insync {
             return;
         }
         let committed = self.replica.log().ends().high_watermark;
