@@ -21,7 +21,7 @@ mod transactions;
 mod view;
 
 pub use choice::{Candidate, Choice, choose};
-pub use cleaner::{CleanError, Cleaned, Cleaner, CleanerOptions, LogAccess, Pace, Task};
+pub use cleaner::{CleanError, Cleaned, Cleaner, CleanerOptions, LogAccess, Pace, Task, note_recovery_point};
 pub use range::Dirty;
 pub(crate) use swap::{path_in, renamed};
 pub use view::CompactionView;

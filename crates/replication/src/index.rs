@@ -12,7 +12,7 @@ use crate::journal::{EntryKind, GroupState, InternalEntry, Mark, Promised, Start
 use mainstem_log::Log;
 use mainstem_log::dir::LastStop;
 use mainstem_records::LeaderEpoch;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
 /// The last entries that are remembered, committed or not: 32 bytes each.
@@ -51,6 +51,8 @@ pub struct EntryIndex {
     start: Start,
     internal: Vec<InternalEntry>,
     marks: Vec<Mark>,
+    /// The last of the marks, which the journal does not have: entries were counted past the segments that they are of.
+    unnoted: Vec<Mark>,
     /// The places of the last entries up to `last`, without a gap.
     recent: VecDeque<Position>,
     last: u64,
@@ -77,6 +79,7 @@ impl EntryIndex {
             start: state.start,
             internal: state.entries.clone(),
             marks: state.marks.clone(),
+            unnoted: Vec::new(),
             recent: VecDeque::new(),
             last: state.start.index,
             end_offset: state.start.offset,
@@ -115,6 +118,7 @@ impl EntryIndex {
             start,
             internal: Vec::new(),
             marks: Vec::new(),
+            unnoted: Vec::new(),
             recent: VecDeque::new(),
             last: start.index,
             end_offset: start.offset,
@@ -162,10 +166,11 @@ impl EntryIndex {
         Ok(())
     }
 
-    /// Counts on from the last mark or internal entry.
+    /// Counts on from the last mark or internal entry. Segments behind it have no marks where a power cut or a full disk took those.
     fn count(&mut self, log: &Log) -> Result<(), ReplicaError> {
         let mut counted = self.anchor(u64::MAX);
-        let (mut recent, mut wrong) = (VecDeque::new(), None);
+        let bases: BTreeSet<_> = log.segment_bases().filter(|base| *base > counted.offset).collect();
+        let (mut recent, mut wrong, mut unmarked) = (VecDeque::new(), None, Vec::new());
         log.walk_batches(counted.offset, |batch| {
             counted.skip_internal(&self.internal, batch.base_offset, |position| {
                 push_bounded(&mut recent, position, RECENT_MIN);
@@ -174,6 +179,9 @@ impl EntryIndex {
             if self.term(counted.next_index) != Some(term) || batch.base_offset != counted.offset {
                 wrong = Some(batch.base_offset);
                 return ControlFlow::Break(());
+            }
+            if bases.contains(&batch.base_offset) {
+                unmarked.push(Mark { index: counted.next_index, offset: batch.base_offset });
             }
             let next_offset = batch.last_offset + 1;
             let position = Position { offset: batch.base_offset, next_offset, size: batch.size };
@@ -192,7 +200,13 @@ impl EntryIndex {
             return Err(ReplicaError::Damaged(format!("entries end at {counted}, the log at {end}")));
         }
         (self.last, self.end_offset, self.recent) = (counted.next_index - 1, counted.offset, recent);
+        self.unnoted = unmarked.into_iter().filter_map(|mark| self.mark(mark)).collect();
         Ok(())
+    }
+
+    /// The marks that the journal does not have, to be written to it.
+    pub fn take_unnoted(&mut self) -> Vec<Mark> {
+        std::mem::take(&mut self.unnoted)
     }
 
     /// The last place at or before `index` from which entries can be counted.
@@ -550,6 +564,7 @@ mod tests {
             start,
             internal: Vec::new(),
             marks: Vec::new(),
+            unnoted: Vec::new(),
             recent: VecDeque::new(),
             last: 0,
             end_offset: 0,

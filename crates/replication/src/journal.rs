@@ -25,7 +25,7 @@ pub(crate) use promises::Promise;
 pub use promises::{PROMISES, Promised};
 pub use state::GroupState;
 
-use crate::group::GroupId;
+use crate::group::{GroupId, ReplicaId};
 use frame::ALIGNMENT;
 use mainstem_log::storage::{
     Advice, OpenMode, Storage, StorageFault, StorageFile, read_exact_at, replace_file, write_all_at,
@@ -231,17 +231,21 @@ impl Journal {
         self.groups.get(&group)
     }
 
-    /// The promise of a group's replica when this was opened; `None`: it is not known.
+    /// The promise of a group's replica; `None`: it is not known.
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn promised(&self, group: GroupId) -> Result<Option<Promised>, JournalError> {
-        self.promises.as_ref().map_or(Ok(None), |promises| promises.found(group))
+    pub fn promised(&self, group: GroupId, own: ReplicaId) -> Result<Option<Promised>, JournalError> {
+        self.promises.as_ref().map_or(Ok(None), |promises| promises.found(group, own))
     }
 
     /// The slot for what the replica of a group promises; `None`: the disk has no space for one.
-    pub(crate) fn promise(&mut self, group: GroupId) -> Result<Option<Promise>, JournalError> {
-        self.promises.as_mut().map_or(Ok(None), |promises| promises.slot(group))
+    pub(crate) fn promise(
+        &mut self,
+        group: GroupId,
+        own: ReplicaId,
+    ) -> Result<Option<Promise>, JournalError> {
+        self.promises.as_mut().map_or(Ok(None), |promises| promises.slot(group, own))
     }
 
     /// Gives back the slot of a group that is gone for good.

@@ -173,6 +173,9 @@ impl Replica {
         replica.note_committed()?;
         replica.note_tail();
         replica.begin_promising()?;
+        if let Err(error) = replica.note_found_marks() {
+            replica.handle_write_error(error)?;
+        }
         Ok(replica)
     }
 
@@ -295,7 +298,9 @@ impl Replica {
         self.check_running()?;
         // What was appended has its place before anything else can take it.
         self.drive_into()?;
-        self.check_message(&message, offset)?;
+        if !self.can_take(&message, offset)? {
+            return Ok(());
+        }
         // What it speaks of has to be here before the library takes it.
         if message.get_msg_type() == MessageType::MsgSnapshot {
             self.note_offer(&message)?;
@@ -325,15 +330,26 @@ impl Replica {
         Ok(())
     }
 
-    /// Refuses a message that no replica can have sent to this one.
-    fn check_message(&mut self, message: &Message, offset: i64) -> Result<(), MessageError> {
+    /// Returns false where this replica cannot take a message yet: the level was raised, its journal has no frames for changes of members
+    /// so far, and its leader has made one, or it was founded without members. The message is left unanswered, and comes again.
+    ///
+    /// # Errors
+    /// No replica can have sent it to this one.
+    fn can_take(&mut self, message: &Message, offset: i64) -> Result<bool, MessageError> {
         let has_vote = self.log.unsynced().has_vote();
         let receiver = self.group.receiver(self.members_may_change, has_vote);
         let checked = messages::check(message, offset, &receiver);
-        if checked.is_ok() || self.members_may_change || !self.may_change_members() {
-            return checked;
+        if checked.is_ok() || self.members_may_change {
+            return checked.map(|()| true);
         }
-        messages::check(message, offset, &self.group.receiver(true, has_vote))
+        let may_now = self.may_change_members();
+        let checked_later = messages::check(message, offset, &self.group.receiver(true, has_vote));
+        match checked {
+            _ if may_now => checked_later.map(|()| true),
+            Err(MessageError::Sender(_)) if !self.configuration().voters.is_empty() => checked.map(|()| true),
+            _ if checked_later.is_ok() => Ok(false),
+            _ => checked.map(|()| true),
+        }
     }
 
     /// Has the library take a message that was looked at, and carries out what follows.

@@ -13,6 +13,7 @@ mod members;
 mod nodes;
 mod producers;
 mod reading;
+mod replicas;
 #[cfg(test)]
 mod tests;
 mod topics;
@@ -34,6 +35,7 @@ use mainstem_runtime::schedule::Schedule;
 use members::Member;
 use nodes::Nodes;
 use producers::Producers;
+use replicas::Replicas;
 use std::collections::BTreeSet;
 use upgrade::Upgrade;
 
@@ -105,6 +107,7 @@ pub(crate) struct Cluster {
     keyed: Keyed,
     copies: Copies,
     metadata: Metadata,
+    replicas: Replicas,
     /// The operator of an upgrade, if there is one.
     upgrade: Option<Upgrade>,
     /// Leaderships that return to a node: time in ms, partition, node.
@@ -180,6 +183,7 @@ impl Cluster {
             keyed: Keyed::new(),
             copies: Copies::new(nodes),
             metadata: Metadata::new(seed ^ SEED_OF_METADATA, nodes, TOPIC),
+            replicas: Replicas::new(seed, nodes, partitions()),
             upgrade: None,
             returns: Vec::new(),
             served: BTreeSet::new(),
@@ -217,6 +221,7 @@ impl Cluster {
         self.turn_upgrade();
         self.turn_nodes();
         self.turn_copies();
+        self.turn_replicas();
         self.turn_members();
         self.turn_producers();
         self.turn_keyed();
@@ -231,15 +236,17 @@ impl Cluster {
     /// Ends all faults.
     pub(crate) fn heal(&mut self) {
         self.upgrade.iter_mut().for_each(Upgrade::stop);
+        self.replicas.restore();
         self.world.heal();
         self.world.restart_with_offline_partitions();
     }
 
-    /// Runs until all clients are served again, then until all records are read, all transactions ended, all replicas equal, and all nodes
-    /// have the same metadata. Returns the time in ms until the last client was served; `None`: not all of it happened in time.
+    /// Runs until all clients are served again, then until all records are read, all transactions ended, each node has a replica of each
+    /// partition, all replicas are equal, and all nodes have the same metadata. Returns the time in ms until the last client was served;
+    /// `None`: not all of it happened in time.
     ///
     /// # Panics
-    /// If an acknowledged change of the metadata is missing.
+    /// If an acknowledged change of the metadata is missing, or replicas do not move to where they belong.
     fn settle(&mut self) -> Option<u64> {
         let healed_ms = self.world.now_ms;
         self.served.clear();
@@ -248,6 +255,7 @@ impl Cluster {
         while self.world.now_ms < healed_ms + SETTLE_MS {
             self.turn();
             let since_ms = self.world.now_ms - healed_ms;
+            let are_all_due = self.are_replicas_due(healed_ms) && self.has_all_replicas(healed_ms);
             if resumed_after_ms.is_none() && self.is_everybody_served(healed) {
                 resumed_after_ms = Some(since_ms);
                 self.world.producers.iter_mut().for_each(Producer::stop);
@@ -257,7 +265,9 @@ impl Cluster {
             }
             if resumed_after_ms.is_some() && self.is_all_read() {
                 self.members.iter_mut().for_each(Member::stop);
-                if self.world.agrees() && self.metadata.agree(&self.world) && self.has_ended_upgrade() {
+                let is_quiet = self.world.agrees() && self.metadata.agree(&self.world);
+                let has_all = || are_all_due || self.has_all_replicas(healed_ms);
+                if is_quiet && self.has_ended_upgrade() && has_all() {
                     self.metadata.judge(&self.world);
                     self.world.finish_deletions();
                     // Leaders may have proposed something meanwhile.

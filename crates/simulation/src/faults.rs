@@ -63,13 +63,19 @@ pub enum FaultKind {
     ClockBackwards,
     /// A node that fetches a copy of a partition next, or that offers it, dies or loses its power meanwhile.
     SnapshotInterrupted,
+    /// A partition gets replicas on all nodes, in a cluster with metadata.
+    MemberAdd,
+    /// A partition loses its replica on a node, or that moves to another node.
+    MemberRemove,
+    /// A node's replica of a partition is gone, and another one takes its place.
+    MemberReplace,
 }
 
 use FaultKind::*;
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [FaultKind; 21] = [
+    pub const ALL: [FaultKind; 24] = [
         Kill,
         CleanStop,
         Upgrade,
@@ -91,6 +97,9 @@ impl FaultKind {
         ClockForwards,
         ClockBackwards,
         SnapshotInterrupted,
+        MemberAdd,
+        MemberRemove,
+        MemberReplace,
     ];
 
     /// Its name in [`FaultKinds`] and in counts.
@@ -117,6 +126,9 @@ impl FaultKind {
             ClockForwards => "clock-forwards",
             ClockBackwards => "clock-backwards",
             SnapshotInterrupted => "snapshot-interrupted",
+            MemberAdd => "member-add",
+            MemberRemove => "member-remove",
+            MemberReplace => "member-replace",
         }
     }
 
@@ -216,7 +228,7 @@ const fn slot(parts: u64, kinds: &'static [(FaultKind, u64)]) -> Slot {
 }
 
 /// Weight of each kind in the choice of the next fault.
-const MIXTURE: [Slot; 20] = [
+const MIXTURE: [Slot; 21] = [
     slot(2, &[(Kill, 100)]),
     slot(2, &[(PowerCutOne, 100)]),
     slot(1, &[(PowerCutAll, 100)]),
@@ -237,6 +249,7 @@ const MIXTURE: [Slot; 20] = [
     slot(1, &[(ClockForwards, 100)]),
     slot(1, &[(ClockBackwards, 100)]),
     slot(1, &[(SnapshotInterrupted, 100)]),
+    slot(3, &[(MemberAdd, 20), (MemberRemove, 50), (MemberReplace, 30)]),
 ];
 /// Number of repairs, on this number of faults.
 const REPAIRS: (u64, u64) = (2, 13);
@@ -368,6 +381,10 @@ impl World {
         if !kind.is_power_cut() && !self.nodes.iter().any(Node::may_lack) {
             return false;
         }
+        // Not all nodes vote on everything now.
+        if self.moves_replicas {
+            return true;
+        }
         let count = self.nodes.len();
         let stays = |each: &usize| !kind.stops(node, *each, count) && self.nodes[*each].is_sound(self.now_ms);
         let sound: Vec<_> = (0..count).filter(stays).collect();
@@ -427,6 +444,7 @@ impl World {
                 self.nodes[node].set_clock(-by_ms);
             }
             SnapshotInterrupted => self.interrupts_copy = true,
+            MemberAdd | MemberRemove | MemberReplace => self.member_fault = Some((kind, node)),
         }
     }
 

@@ -102,7 +102,7 @@ pub(crate) struct Node {
     /// 5 s. A simulated node does so immediately, so that some node can report each lost record.
     checkpoint: Vec<i64>,
     /// Offsets by partition. Everything before them was committed and durable when the node ran last, and survives.
-    kept_ends: Vec<i64>,
+    kept_ends: Vec<Kept>,
     /// Files of it were lost, which is the only reason why it may lack promised records.
     has_lost_files: bool,
     schedule: Option<Schedule>,
@@ -112,6 +112,13 @@ pub(crate) struct Node {
     release: Release,
     /// The last start was refused for what is on the disk: its release does not know the level of the cluster.
     was_refused: bool,
+}
+
+/// An offset of a replica.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    of: ReplicaId,
+    end: i64,
 }
 
 /// The outcome of a wait, once it has ended. It never ends if the node goes down before.
@@ -172,7 +179,7 @@ impl Node {
             delay_max_ms: 0,
             log_append_time,
             checkpoint: vec![0; partitions.len()],
-            kept_ends: vec![0; partitions.len()],
+            kept_ends: vec![Kept { of: id, end: 0 }; partitions.len()],
             has_lost_files: false,
             schedule,
             directories: BTreeMap::new(),
@@ -500,9 +507,13 @@ impl Node {
         // Until a whole node serves, it has not opened all of its partitions.
         let opens = running.whole.as_ref().is_some_and(|whole| !whole.is_in_service());
         for number in 0..self.partitions.len() {
-            let Some(ends) = self.ends(number) else { continue };
-            let kept_end = &mut self.kept_ends[number];
-            *kept_end = ends.durable_end.min(ends.high_watermark).max(*kept_end);
+            let (own, Some(ends)) = (self.own_replica(number), self.ends(number)) else { continue };
+            let kept = &mut self.kept_ends[number];
+            // Another replica begins with nothing.
+            if let Some(own) = own.filter(|own| *own != kept.of) {
+                *kept = Kept { of: own, end: 0 };
+            }
+            kept.end = ends.durable_end.min(ends.high_watermark).max(kept.end);
         }
         let may_lack = |partition: &Arc<Partition>| {
             partition.with_replica_by_hand(|replica| replica.may_lack_acknowledged()).unwrap_or(false)

@@ -6,7 +6,7 @@
 
 use crate::clients::{At, Consumer, Producer};
 use crate::deletions::{Deletions, has_deletions};
-use crate::faults::FaultKinds;
+use crate::faults::{FaultKind, FaultKinds};
 use crate::knowledge::Forgotten;
 use crate::links::Links;
 use crate::node::{Node, NodeOptions, act_for};
@@ -145,6 +145,10 @@ pub(crate) struct World {
     pub(crate) deletions: Option<Deletions>,
     /// The next copy of a partition is interrupted.
     pub(crate) interrupts_copy: bool,
+    /// The members of a group are to change because of this fault at a node.
+    pub(crate) member_fault: Option<(FaultKind, usize)>,
+    /// A partition is not on all nodes, in a cluster with `write.caching`.
+    pub(crate) moves_replicas: bool,
     /// Records whose commit no node knows any more, in a world with one partition.
     pub(crate) forgotten: Forgotten,
     /// Somebody has asked to raise the level of `mainstem.version`, and it may have been raised.
@@ -264,6 +268,8 @@ impl World {
             next_value: 1,
             deletions: None,
             interrupts_copy: false,
+            member_fault: None,
+            moves_replicas: false,
             forgotten: Forgotten::default(),
             is_finalising: false,
             schedule,

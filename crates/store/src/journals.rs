@@ -173,12 +173,11 @@ impl Journals {
     /// When the journal refuses.
     pub(crate) fn forget_group(&self, dir: &Arc<LogDir>, group: GroupId) -> Result<(), StoreError> {
         let journal = self.of(dir)?;
-        {
-            let mut journal = journal.lock();
-            journal.append(group, &[Frame::Removed])?;
-            journal.forget_promise(group);
-        }
-        Ok(Journal::sync_beside_others(&journal)?)
+        journal.lock().append(group, &[Frame::Removed])?;
+        Journal::sync_beside_others(&journal)?;
+        // For as long as the journal may know the replica, a start has to know that its files are gone.
+        journal.lock().forget_promise(group);
+        Ok(())
     }
 
     /// Rewrites journals that have grown, or are to get another format. Blocks on the disk; appends to them do not wait for that.

@@ -75,7 +75,7 @@ impl OpenReplica<'_> {
         let failed = |source| StoreError::Replica { partition: self.identity.topic_partition(), source };
         let (is_known, promised) = {
             let journal = journal.lock();
-            (journal.group(group).is_some(), journal.promised(group))
+            (journal.group(group).is_some(), journal.promised(group, self.founding.own))
         };
         let has_promised = promised.map_err(|error| failed(error.into()))?.is_some();
         if !is_known && (has_promised || log.ends().log_end > 0) {

@@ -344,17 +344,26 @@ impl Cleaner {
     }
 }
 
-/// Notes the recovery point, durably. After a power cut a start takes the producers from a snapshot that is not behind the
-/// recovery point. A snapshot from before this compaction might have an open transaction whose records and marker are now
-/// removed. It would stay open for ever.
+/// Notes the recovery point before records go, unless no producer is known. After a power cut a start takes the producers from a snapshot
+/// that is not behind the recovery point. A snapshot from before this compaction might have an open transaction whose records and marker
+/// are now removed. It would stay open for ever.
 fn note_durable<A: LogAccess>(access: &A) -> Result<(), CleanError> {
-    let taken = access.with_log(|log| {
-        let known = !log.producers.is_empty();
-        known.then(|| (log.epochs_to_write(), log.generation, log.durable_end, log.files.dir.clone()))
-    });
-    let Some((epochs, generation, durable_end, path)) = taken.ok_or(CleanError::Changed)? else {
-        return Ok(());
-    };
+    let has_producers = access.with_log(|log| !log.producers.is_empty());
+    match has_producers.ok_or(CleanError::Changed)? {
+        true => note_recovery_point(access).map(|_| ()),
+        false => Ok(()),
+    }
+}
+
+/// Notes the recovery point of a log durably, and returns it. After a power cut a start keeps the producers' snapshots up to there.
+/// Blocks on the disk, and not under the log's lock.
+///
+/// # Errors
+/// [`CleanError::Changed`] when the log is another one meanwhile, else the disk's.
+pub fn note_recovery_point<A: LogAccess>(access: &A) -> Result<i64, CleanError> {
+    let taken = access
+        .with_log(|log| (log.epochs_to_write(), log.generation, log.durable_end, log.files.dir.clone()));
+    let (epochs, generation, durable_end, path) = taken.ok_or(CleanError::Changed)?;
     epochs.map_or(Ok(()), |epochs| epochs.write())?;
     let noted = access.with_log(|log| {
         let is_same = log.generation == generation && Arc::ptr_eq(&log.files.dir, &path);
@@ -365,7 +374,9 @@ fn note_durable<A: LogAccess>(access: &A) -> Result<(), CleanError> {
     });
     let dir = noted.flatten().ok_or(CleanError::Changed)?;
     let written = dir.checkpoints().recovery_point.commit();
-    written.map_err(|error| CleanError::Log(LogError::io("write the recovery point in", dir.path())(error)))
+    written
+        .map_err(|error| CleanError::Log(LogError::io("write the recovery point in", dir.path())(error)))?;
+    Ok(durable_end)
 }
 
 /// Notes in the directory's checkpoint that a log is clean up to an offset. It does so only if the log is still in this

@@ -7,7 +7,7 @@
 //! power cut leaves what it had a moment before, which is true as well. It is lowered, durably, before a log is cut.
 
 use super::JournalError;
-use crate::group::GroupId;
+use crate::group::{GroupId, ReplicaId};
 use mainstem_log::storage::{
     OpenMode, Storage, StorageFault, StorageFile, read_exact_at, replace_file, write_all_at,
 };
@@ -48,12 +48,18 @@ impl Promised {
     }
 }
 
-fn encode(group: GroupId, promised: &Promised) -> [u8; SLOT_BYTES as usize] {
+/// The number of replicas that a node has had in a group before this one.
+fn replicas_before(own: ReplicaId) -> u64 {
+    u64::from(own.incarnation().saturating_sub(1))
+}
+
+fn encode(group: GroupId, before: u64, promised: &Promised) -> [u8; SLOT_BYTES as usize] {
     let mut bytes = [0; SLOT_BYTES as usize];
     bytes[4..8].copy_from_slice(&group.partition.to_be_bytes());
     bytes[8..24].copy_from_slice(&group.topic_id);
-    let numbers = [promised.vote_term, promised.term, promised.index, promised.offset.cast_unsigned()];
-    for (field, number) in bytes[24..56].chunks_exact_mut(8).zip(numbers) {
+    let numbers =
+        [promised.vote_term, promised.term, promised.index, promised.offset.cast_unsigned(), before];
+    for (field, number) in bytes[24..].chunks_exact_mut(8).zip(numbers) {
         field.copy_from_slice(&number.to_be_bytes());
     }
     let crc = crc32c::crc32c(&bytes[4..]);
@@ -61,8 +67,23 @@ fn encode(group: GroupId, promised: &Promised) -> [u8; SLOT_BYTES as usize] {
     bytes
 }
 
+/// The promise in a slot.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    /// The number of replicas that this node had in the group before the one that it is of.
+    before: u64,
+    promised: Promised,
+}
+
+impl Slot {
+    /// The promise, unless it is of an earlier replica: the slot was given back when that was removed, and a power cut took that.
+    fn of(self, own: ReplicaId) -> Option<Promised> {
+        (self.before >= replicas_before(own)).then_some(self.promised)
+    }
+}
+
 /// The content of a slot; `None`: nothing that is whole.
-fn decode(bytes: &[u8]) -> Option<(GroupId, Promised)> {
+fn decode(bytes: &[u8]) -> Option<(GroupId, Slot)> {
     let bytes: &[u8; SLOT_BYTES as usize] = bytes.try_into().ok()?;
     let number = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     if crc32c::crc32c(&bytes[4..]).to_be_bytes() != bytes[..4] {
@@ -72,7 +93,7 @@ fn decode(bytes: &[u8]) -> Option<(GroupId, Promised)> {
     let topic_id = bytes[8..24].try_into().expect("sixteen bytes");
     let offset = number(48).cast_signed();
     let promised = Promised { vote_term: number(24), term: number(32), index: number(40), offset };
-    Some((GroupId { topic_id, partition }, promised))
+    Some((GroupId { topic_id, partition }, Slot { before: number(56), promised }))
 }
 
 /// The file, as its slots were when it was opened.
@@ -81,7 +102,7 @@ pub(super) struct Promises {
     path: Arc<Path>,
     file: Arc<dyn StorageFile>,
     /// The position of each group's slot, and what it has said at the start.
-    slots: BTreeMap<GroupId, (u64, Promised)>,
+    slots: BTreeMap<GroupId, (u64, Slot)>,
     free: Vec<u64>,
     len: u64,
     is_dirty: Arc<AtomicBool>,
@@ -130,21 +151,21 @@ impl Promises {
     ///
     /// # Errors
     /// It cannot be read.
-    pub(super) fn found(&self, group: GroupId) -> Result<Option<Promised>, JournalError> {
+    pub(super) fn found(&self, group: GroupId, own: ReplicaId) -> Result<Option<Promised>, JournalError> {
         let Some((position, at_start)) = self.slots.get(&group) else { return Ok(None) };
         // A replica that was here since the file was opened has written more.
         let mut slot = [0; SLOT_BYTES as usize];
         read_exact_at(&*self.file, &mut slot, *position).map_err(io_error("read", &self.path))?;
         let read = decode(&slot).filter(|(of, _)| *of == group);
-        Ok(Some(read.map_or(*at_start, |(_, promised)| promised)))
+        Ok(read.map_or(*at_start, |(_, slot)| slot).of(own))
     }
 
     /// The slot of a group, the next free one where it has none. `None`: there is no space for more.
     ///
     /// # Errors
     /// The disk refused, for another reason than want of space.
-    pub(super) fn slot(&mut self, group: GroupId) -> Result<Option<Promise>, JournalError> {
-        let known = self.found(group)?;
+    pub(super) fn slot(&mut self, group: GroupId, own: ReplicaId) -> Result<Option<Promise>, JournalError> {
+        let known = self.found(group, own)?;
         let position = match self.slots.get(&group) {
             Some((position, _)) => *position,
             None => {
@@ -152,13 +173,14 @@ impl Promises {
                     self.add_slots()?;
                 }
                 let Some(position) = self.free.pop() else { return Ok(None) };
-                self.slots.insert(group, (position, Promised::default()));
+                self.slots.insert(group, (position, Slot::default()));
                 position
             }
         };
         let written = known.unwrap_or_default();
         let (path, file, is_dirty) = (self.path.clone(), self.file.clone(), self.is_dirty.clone());
-        Ok(Some(Promise { path, file, is_dirty, group, position, written }))
+        let before = replicas_before(own);
+        Ok(Some(Promise { path, file, is_dirty, group, before, position, written }))
     }
 
     /// Makes more slots, where there is space for them.
@@ -198,15 +220,16 @@ impl Promises {
 }
 
 /// The slots by group, and those that are free.
-fn slots_of(bytes: &[u8], path: &Path) -> (BTreeMap<GroupId, (u64, Promised)>, Vec<u64>) {
-    let (mut slots, mut free, mut damaged) = (BTreeMap::<GroupId, (u64, Promised)>::new(), Vec::new(), 0);
+fn slots_of(bytes: &[u8], path: &Path) -> (BTreeMap<GroupId, (u64, Slot)>, Vec<u64>) {
+    let (mut slots, mut free, mut damaged) = (BTreeMap::<GroupId, (u64, Slot)>::new(), Vec::new(), 0);
     for (slot, bytes) in (1..).zip(bytes.chunks_exact(SLOT_BYTES as usize).skip(1)) {
         let position = slot * SLOT_BYTES;
         match decode(bytes) {
-            Some((group, promised)) => {
-                let first = slots.insert(group, (position, promised));
+            Some((group, slot)) => {
+                let first = slots.insert(group, (position, slot));
                 // Never written so. What says more counts.
-                if let Some(first) = first.filter(|(_, before)| *before > promised) {
+                let says = |slot: &Slot| (slot.before, slot.promised);
+                if let Some(first) = first.filter(|(_, first)| says(first) > says(&slot)) {
                     slots.insert(group, first);
                 }
             }
@@ -239,6 +262,7 @@ pub(crate) struct Promise {
     file: Arc<dyn StorageFile>,
     is_dirty: Arc<AtomicBool>,
     group: GroupId,
+    before: u64,
     position: u64,
     written: Promised,
 }
@@ -251,7 +275,7 @@ impl Promise {
 
     /// Writes what is promised. It outlives the process from here on, not a power cut.
     pub(crate) fn write(&mut self, promised: Promised) -> Result<(), JournalError> {
-        let bytes = encode(self.group, &promised);
+        let bytes = encode(self.group, self.before, &promised);
         write_all_at(&*self.file, &bytes, self.position).map_err(io_error("write", &self.path))?;
         self.written = promised;
         self.is_dirty.store(true, Ordering::Release);
@@ -275,6 +299,8 @@ mod tests {
     use super::*;
     use mainstem_log::sim::{Random, SimStorage};
 
+    const FIRST: ReplicaId = ReplicaId(1 << 32 | 1);
+
     fn group(partition: i32) -> GroupId {
         GroupId { topic_id: [7; 16], partition }
     }
@@ -295,7 +321,7 @@ mod tests {
         let mut promises = open(&storage);
         // More than one lot.
         for partition in 0..100 {
-            let mut slot = promises.slot(group(partition)).expect("a read").expect("a slot");
+            let mut slot = promises.slot(group(partition), FIRST).expect("a read").expect("a slot");
             slot.write(promised(1)).expect("a write");
             slot.write(promised(2 + partition as u64)).expect("a write");
         }
@@ -303,17 +329,20 @@ mod tests {
         storage.kill();
         let mut promises = open(&storage);
         assert_eq!(
-            (promises.found(group(3)).expect("a read"), promises.found(group(100)).expect("a read")),
+            (
+                promises.found(group(3), FIRST).expect("a read"),
+                promises.found(group(100), FIRST).expect("a read")
+            ),
             (None, None)
         );
         for partition in (0..100).filter(|partition| *partition != 3) {
             assert_eq!(
-                promises.found(group(partition)).expect("a read"),
+                promises.found(group(partition), FIRST).expect("a read"),
                 Some(promised(2 + partition as u64))
             );
         }
         let positions: Vec<_> = promises.slots.values().map(|(position, _)| *position).collect();
-        let slot = promises.slot(group(100)).expect("a read").expect("a slot");
+        let slot = promises.slot(group(100), FIRST).expect("a read").expect("a slot");
         assert!(!positions.contains(&slot.position), "it is another's");
     }
 
@@ -322,15 +351,33 @@ mod tests {
         for seed in 0..50 {
             let storage = SimStorage::new();
             let mut promises = open(&storage);
-            let mut slot = promises.slot(group(1)).expect("a read").expect("a slot");
+            let mut slot = promises.slot(group(1), FIRST).expect("a read").expect("a slot");
             slot.write(promised(1)).expect("a write");
             promises.to_sync().expect("it was written").sync_data().expect("a sync");
             assert!(promises.to_sync().is_none());
             (2..6).for_each(|number| slot.write(promised(number)).expect("a write"));
             storage.power_cut(&mut Random::new(seed));
-            let found = open(&storage).found(group(1)).expect("a read");
+            let found = open(&storage).found(group(1), FIRST).expect("a read");
             assert!((1..6).any(|number| found == Some(promised(number))), "{found:?}");
         }
+    }
+
+    /// A power cut takes the end of an earlier replica's slot, and not that of the replica.
+    #[test]
+    fn an_earlier_replica_of_a_node_has_promised_nothing_for_the_next_one() {
+        let storage = SimStorage::new();
+        let mut promises = open(&storage);
+        let next = ReplicaId::new(1, 3);
+        let mut slot = promises.slot(group(1), FIRST).expect("a read").expect("a slot");
+        slot.write_durably(promised(9)).expect("a write");
+        promises = open(&storage);
+        assert_eq!(promises.found(group(1), FIRST).expect("a read"), Some(promised(9)));
+        assert_eq!(promises.found(group(1), next).expect("a read"), None);
+        let mut slot = promises.slot(group(1), next).expect("a read").expect("a slot");
+        assert_eq!(*slot.written(), Promised::default());
+        slot.write(promised(2)).expect("a write");
+        storage.kill();
+        assert_eq!(open(&storage).found(group(1), next).expect("a read"), Some(promised(2)));
     }
 
     #[test]
@@ -339,7 +386,7 @@ mod tests {
         let mut promises = open(&storage);
         for partition in 0..2 {
             promises
-                .slot(group(partition))
+                .slot(group(partition), FIRST)
                 .expect("a read")
                 .expect("a slot")
                 .write(promised(9))
@@ -349,7 +396,10 @@ mod tests {
         write_all_at(&*file, b"x", SLOT_BYTES + 30).expect("a write");
         let promises = open(&storage);
         assert_eq!(
-            (promises.found(group(0)).expect("a read"), promises.found(group(1)).expect("a read")),
+            (
+                promises.found(group(0), FIRST).expect("a read"),
+                promises.found(group(1), FIRST).expect("a read")
+            ),
             (None, Some(promised(9)))
         );
         write_all_at(&*file, b"y", 2).expect("a write");
@@ -360,9 +410,9 @@ mod tests {
     /// The bytes that docs/format.md shows.
     #[test]
     fn a_slot_is_as_the_format_says() {
-        let bytes = encode(group(3), &Promised { term: 4, index: 5, vote_term: 6, offset: 7 });
-        let numbers: Vec<_> = bytes[24..56].chunks(8).map(|field| field[7]).collect();
-        assert_eq!((bytes[7], &bytes[8..24], &numbers[..]), (3, &[7; 16][..], &[6, 4, 5, 7][..]));
+        let bytes = encode(group(3), 8, &Promised { term: 4, index: 5, vote_term: 6, offset: 7 });
+        let numbers: Vec<_> = bytes[24..].chunks(8).map(|field| field[7]).collect();
+        assert_eq!((bytes[7], &bytes[8..24], &numbers[..]), (3, &[7; 16][..], &[6, 4, 5, 7, 8][..]));
         assert_eq!(decode(&bytes).map(|(of, _)| of), Some(group(3)));
     }
 }

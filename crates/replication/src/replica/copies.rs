@@ -3,9 +3,10 @@
 
 use super::Replica;
 use super::group_journal::GroupJournal;
+use crate::change;
 use crate::error::ReplicaError;
 use crate::group::{Configuration, GroupId};
-use crate::journal::{Frame, Journal, JournalFormat, Start};
+use crate::journal::{EntryKind, Frame, InternalEntry, Journal, JournalFormat, Start};
 use crate::snapshots::SnapshotOffer;
 use mainstem_log::dir::LogDir;
 use mainstem_log::partition_dir::TopicPartition;
@@ -14,16 +15,44 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 impl Replica {
-    /// The places where a copy of a leader's log can end, the last one first: a segment begins there, the entry before it is known, and
-    /// all before it is committed, applied and durable here. The entries behind it are in the log.
+    /// The places where a copy of a leader's log can end, the best one first: a segment begins there, the entry before it is known, and
+    /// all before it is committed, applied and durable here. The entries behind it are in the log. No member has come since.
     pub fn copy_ends(&self) -> impl Iterator<Item = Start> {
-        let (index, ends) = (self.group.index(), self.log.ends());
-        let may_offer = self.leads_settled() && self.configuration().voters_outgoing.is_empty();
+        let ends = self.log.ends();
+        // Also before it knows what is committed, and while members change: the replica that is too far behind may be needed for that.
+        let may_offer = self.leads();
         let range = self.start_offset()..=ends.high_watermark.min(ends.durable_end);
-        let applied = self.group.applied();
         let bases = self.log().segment_bases().rev().filter(move |base| may_offer && range.contains(base));
-        let known = bases.filter_map(|base| index.known_at(base));
-        known.filter(move |start| start.index > 0 && start.index <= applied)
+        let applied = self.group.applied();
+        let may_be =
+            move |start: &Start| (1..=applied).contains(&start.index) && self.are_all_at(start.index);
+        bases.filter_map(move |base| self.ends_at(base).into_iter().flatten().find(may_be))
+    }
+
+    /// The last entries before an offset that are applied: before the internal entries at it, which others may follow soon, and behind
+    /// them, since the last change of members may be among them, and nothing follow in a group at rest.
+    fn ends_at(&self, offset: i64) -> [Option<Start>; 2] {
+        let (index, applied) = (self.group.index(), self.group.applied());
+        let mut internal = index.internal_entries().iter();
+        let behind = internal.rfind(|entry| entry.offset == offset && entry.index <= applied);
+        let behind = behind.map(|entry| Start { index: entry.index, term: entry.term, offset });
+        [index.known_at(offset), behind]
+    }
+
+    /// The members of the group behind an applied entry, which is the one before the first entry here, or a later one.
+    pub fn configuration_at(&self, index: u64) -> Configuration {
+        let applied = index + 1..=self.group.applied();
+        let is_change = |entry: &&InternalEntry| entry.kind == EntryKind::ConfigurationChangeV2;
+        let mut later = self.group.index().internal_entries().iter().filter(is_change);
+        let next = later.find(|entry| applied.contains(&entry.index));
+        let base = next.and_then(|entry| change::decode(&entry.data)).map(|next| next.base);
+        base.unwrap_or_else(|| self.configuration().in_order())
+    }
+
+    /// Returns true if all members were in the group behind an entry: others cannot begin there.
+    pub(super) fn are_all_at(&self, index: u64) -> bool {
+        let then = self.configuration_at(index);
+        self.configuration().replicas().all(|id| then.replicas().any(|one| one == id))
     }
 
     /// Puts a copy in the place of the log, of which the manifest was offered. Returns false, and removes the copy, where it is not

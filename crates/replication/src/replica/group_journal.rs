@@ -85,12 +85,12 @@ impl GroupJournal {
 
     /// The promise of the replica when the journal was opened; `None`: it is not known.
     pub(super) fn promised(&self) -> Result<Option<Promised>, ReplicaError> {
-        Ok(self.journal.lock().promised(self.group)?)
+        Ok(self.journal.lock().promised(self.group, self.own)?)
     }
 
     /// The slot for the promise of the replica; `None`: the disk has no space for one.
     pub(super) fn promise_slot(&self) -> Result<Option<Promise>, ReplicaError> {
-        Ok(self.journal.lock().promise(self.group)?)
+        Ok(self.journal.lock().promise(self.group, self.own)?)
     }
 
     /// Writes one frame that says nothing of terms; returns up to where the journal has to be durable for it.

@@ -20,12 +20,16 @@ impl Replica {
     pub(super) fn note_offer(&mut self, message: &Message) -> Result<(), MessageError> {
         let offer = offer_of(message.get_snapshot()).ok_or(MessageError::Snapshot)?;
         let may_change = self.may_change_members();
-        check_offer(&offer, message.term, self.configuration(), may_change)?;
+        let check = |may_change| check_offer(&offer, message.term, self.configuration(), may_change);
+        if !may_change && check(true).is_ok() && check(false).is_err() {
+            // Members have changed, and the journal has no frames for that yet. It is offered again.
+            return Ok(());
+        }
+        check(may_change)?;
         let is_wanted = !self.group.is_past(message)
             && !self.group.is_leader()
             && offer.start.index > self.group.committed()
-            && offer.configuration.replicas().any(|replica| replica == self.own())
-            && offer.configuration.voters_outgoing.is_empty();
+            && offer.configuration.replicas().any(|replica| replica == self.own());
         if is_wanted {
             self.effects.offered = Some(offer);
         }
@@ -85,18 +89,14 @@ impl Replica {
 
     /// Sets the snapshot that replicas get which need entries that are not here any more; `None`: there is none.
     pub fn offer_snapshot(&mut self, content: Option<SnapshotContent>) {
-        // A change under way ends first. Who was in the group at the end of a snapshot is not known here: a replica that begins there gets
-        // the members of now, and passes over the changes that have led to them. It cannot lead without those entries, which a majority of
-        // these members has.
-        let is_settled = self.configuration().voters_outgoing.is_empty();
-        let content = content.filter(|_| is_settled);
-        let configuration = self.configuration().clone();
-        self.group.set_offer(content.map(|SnapshotContent { start, len, crc }| SnapshotOffer {
+        let content = content.filter(|content| self.are_all_at(content.start.index));
+        let offer = content.map(|SnapshotContent { start, len, crc }| SnapshotOffer {
             start,
-            configuration,
+            configuration: self.configuration_at(start.index),
             len,
             crc,
-        }));
+        });
+        self.group.set_offer(offer);
     }
 
     /// Returns true if there is a snapshot for replicas that need entries which are not here any more.

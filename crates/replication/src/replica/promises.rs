@@ -192,7 +192,7 @@ fn promised_now(written: Promised, is_regained: bool, answered: &Answered<'_>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::GroupId;
+    use crate::group::{GroupId, ReplicaId};
     use crate::journal::{EntryKind, InternalEntry, Journal};
     use mainstem_log::sim::SimStorage;
     use mainstem_log::storage::Storage;
@@ -200,6 +200,7 @@ mod tests {
     use std::sync::Arc;
 
     const GROUP: GroupId = GroupId { topic_id: [7; 16], partition: 0 };
+    const OWN: ReplicaId = ReplicaId(1 << 32 | 1);
 
     /// A disk with a log directory, and the journal in it.
     fn journal() -> (SimStorage, Journal) {
@@ -215,7 +216,7 @@ mod tests {
     }
 
     fn noted(storage: &SimStorage) -> Promised {
-        open(storage).promised(GROUP).expect("a read").expect("a promise")
+        open(storage).promised(GROUP, OWN).expect("a read").expect("a promise")
     }
 
     /// Entries 1 to `last` of term 3, none of which has records.
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn a_promise_is_written_before_it_is_relied_upon_and_a_vote_when_it_is_durable() {
         let (storage, mut journal) = journal();
-        let mut promises = Promises::new(journal.promise(GROUP).expect("a read"), None);
+        let mut promises = Promises::new(journal.promise(GROUP, OWN).expect("a read"), None);
         let entries = entries(9);
         promises.note(&answered(&entries, 5, true)).expect("a write");
         assert_eq!(noted(&storage), Promised { term: 3, index: 5, vote_term: 0, offset: 0 });
@@ -266,7 +267,7 @@ mod tests {
     fn a_replica_that_lacks_something_votes_for_who_has_it_until_it_has_it_durably() {
         let (storage, mut journal) = journal();
         let promised = Promised { term: 3, index: 8, vote_term: 3, offset: 0 };
-        let mut promises = Promises::new(journal.promise(GROUP).expect("a read"), None);
+        let mut promises = Promises::new(journal.promise(GROUP, OWN).expect("a read"), None);
         assert!(!promises.refuse(&vote(1, 1)));
         promises.begin_lacking(promised).expect("a write");
         assert!(

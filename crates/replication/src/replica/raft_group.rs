@@ -59,8 +59,6 @@ pub(super) struct RaftGroup {
     configuration: Configuration,
     /// Index of the last change that the journal has noted: earlier ones are not applied again.
     noted_change: u64,
-    /// The members came with the beginning of the log. They may be those of a later entry: no change was applied since.
-    came_with_start: bool,
     role: Role,
     broadcast_commit: bool,
     election: Election,
@@ -86,7 +84,6 @@ impl RaftGroup {
             own,
             configuration: state.configuration.clone(),
             noted_change: state.configuration_index,
-            came_with_start: came_with_start(state),
             role,
             broadcast_commit: options.broadcast_commit,
             election: Election::new(options.seed),
@@ -116,7 +113,6 @@ impl RaftGroup {
         log.persisted = persisted.clamp(log.applied, last);
         self.configuration = state.configuration.clone();
         self.noted_change = state.configuration_index;
-        self.came_with_start = came_with_start(state);
         self.contact.end();
         self.ticks.restart();
         self.election.restart();
@@ -268,14 +264,11 @@ impl RaftGroup {
                 change::steps_to(&base).try_for_each(|step| self.node.apply_conf_change(&step).map(|_| ()))?
             }
             false if self.configuration.in_order() == base => {}
-            // It is one of those that have led to them.
-            false if self.came_with_start => return Ok(None),
             false => {
                 return Err(ReplicaError::Damaged("a change of other members than this group has".into()));
             }
         }
         let state = self.node.apply_conf_change(&change)?;
-        self.came_with_start = false;
         self.step_down_if_removed();
         Ok(Some(Configuration::from(&state)))
     }
@@ -322,7 +315,6 @@ impl RaftGroup {
     pub(super) fn begin_at(&mut self, start: Start) {
         let store = self.node.mut_store();
         (store.index, store.offer) = (EntryIndex::begin(start), None);
-        self.came_with_start = true;
     }
 
     /// Has replicas that need entries which are not here any more get a snapshot; `None`: there is none.
@@ -370,11 +362,6 @@ impl RaftGroup {
         }
         self.ticks.check();
     }
-}
-
-/// Returns true if members may have come with the beginning of a log, and no change in the log has been applied.
-fn came_with_start(state: &GroupState) -> bool {
-    state.start.index > 0 && state.configuration_index <= state.start.index
 }
 
 #[cfg(test)]

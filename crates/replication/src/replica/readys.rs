@@ -178,6 +178,8 @@ impl Replica {
     fn note_configuration(&mut self, index: u64, configuration: Configuration) -> Result<(), ReplicaError> {
         self.journal.append(self.journal.configuration_frame(index, configuration.clone()))?;
         self.group.set_configuration(configuration.clone());
+        // A member may have come that it does not name.
+        self.group.set_offer(None);
         self.effects.configuration = Some(configuration);
         Ok(())
     }

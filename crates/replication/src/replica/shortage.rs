@@ -89,7 +89,7 @@ impl Replica {
         self.note_role();
         self.note_committed()?;
         self.settle();
-        Ok(())
+        self.note_found_marks()
     }
 
     /// Takes part in nothing until there is space.

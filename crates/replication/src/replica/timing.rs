@@ -115,6 +115,13 @@ impl Replica {
         }
     }
 
+    /// Notes that nodes have answered to the coalesced heartbeats of their replicas. An earlier replica of a node, which is gone, gets none.
+    pub fn note_answers(&mut self, nodes: &[i32]) {
+        let has_answered = |id: &ReplicaId| nodes.contains(&id.node()) && self.peers.has_coalesced(id.0);
+        let answered: Vec<_> = self.configuration().replicas().filter(has_answered).collect();
+        answered.into_iter().for_each(|id| self.note_answer(id));
+    }
+
     /// Notes that a follower has refused its coalesced heartbeat: it gets the next one in full.
     pub fn note_refusal(&mut self, from: ReplicaId) {
         self.peers.end_coalesced(from.0);

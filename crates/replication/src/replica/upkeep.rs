@@ -30,6 +30,13 @@ impl Replica {
         Ok(true)
     }
 
+    /// Notes the places that were found when entries were counted: entries can begin there when what precedes them is removed.
+    pub(super) fn note_found_marks(&mut self) -> Result<(), ReplicaError> {
+        let found = self.group.index_mut().take_unnoted();
+        self.journal.write(&mut found.into_iter().map(Frame::Mark).collect())?;
+        Ok(())
+    }
+
     /// Has the group begin behind the segments that retention has removed, as far as the log lasts. It must not begin behind what a power
     /// cut leaves.
     pub fn follow_log_start(&mut self) -> Result<(), ReplicaError> {
@@ -48,21 +55,27 @@ impl Replica {
         Ok(())
     }
 
-    /// Has the group begin at or before `floor`, an offset that every voter has reached: what precedes its start may be compacted once
-    /// the journal is synced. It must not begin behind what is applied, or behind what a power cut leaves.
+    /// The place where the group can begin at or before `floor`, an offset that every voter has reached: not behind what is applied, or
+    /// behind what a power cut leaves. `None`: it begins there, or cannot yet.
+    pub fn start_at_floor(&self, floor: i64) -> Option<Start> {
+        // The entry that has moved the log start is needed until that lasts.
+        if self.space.is_awaited() || !self.log().is_log_start_durable() {
+            return None;
+        }
+        let index = self.group.index();
+        let applied = index.offset_before(self.group.applied())?;
+        index.start_behind(floor.min(applied).min(self.log.ends().durable_end))
+    }
+
+    /// Has the group begin at the place of [`Replica::start_at_floor`]: what precedes it may be compacted once the journal is synced. The
+    /// recovery point that is noted on disk is not before `floor`: after a power cut the producers' snapshot at the start would be gone,
+    /// which a copy of the log needs.
     ///
     /// # Errors
     /// When the journal refuses: the group begins where it did.
     pub fn follow_floor(&mut self, floor: i64) -> Result<(), ReplicaError> {
         self.check_running()?;
-        // The entry that has moved the log start is needed until that lasts.
-        if self.space.is_awaited() || !self.log().is_log_start_durable() {
-            return Ok(());
-        }
-        let index = self.group.index();
-        let Some(applied) = index.offset_before(self.group.applied()) else { return Ok(()) };
-        let end = floor.min(applied).min(self.log.ends().durable_end);
-        if let Some(start) = index.start_behind(end) {
+        if let Some(start) = self.start_at_floor(floor) {
             // The journal first: a start that is not in it would count what was compacted.
             self.journal.append(Frame::Start(start))?;
             self.group.index_mut().begin_at(start);

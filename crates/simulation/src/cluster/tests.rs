@@ -85,6 +85,21 @@ fn what_a_cluster_promises_holds_whatever_fails() {
         "old release refused",
         "key changed",
         "keyed record removed",
+        "member-add",
+        "member-remove",
+        "member-replace",
+        "move begun",
+        "move ended",
+        "move cancelled",
+        "move refused",
+        "replica removed",
+        "replica moved",
+        "replicas added",
+        "replica replaced",
+        "learner added",
+        "learner removed",
+        "joint members entered",
+        "joint members left",
     ];
     assert!(seeds.count() == 1 || happens.iter().all(|name| done.contains_key(name)));
 }

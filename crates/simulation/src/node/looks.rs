@@ -5,6 +5,7 @@ use super::running::{read_batches, read_records};
 use mainstem_log::{Ends, Log};
 use mainstem_records::{Batch, Scratch};
 use mainstem_replication::history::CONTROL;
+use mainstem_replication::{Configuration, ReplicaId};
 
 impl Node {
     /// The term in which a replica leads.
@@ -29,6 +30,16 @@ impl Node {
         self.partition(partition)?.with_replica_by_hand(|replica| look(replica.log()))
     }
 
+    /// Its replica of a partition, while that is in service.
+    pub(crate) fn own_replica(&self, partition: usize) -> Option<ReplicaId> {
+        self.partition(partition)?.with_replica_by_hand(|replica| replica.own())
+    }
+
+    /// The members of a partition's group, as its replica knows them.
+    pub(crate) fn configuration(&self, partition: usize) -> Option<Configuration> {
+        self.partition(partition)?.with_replica_by_hand(|replica| replica.configuration().clone())
+    }
+
     /// Number of in-sync replicas, as the leader sees it.
     #[cfg(test)]
     pub(crate) fn in_sync(&self, partition: usize) -> usize {
@@ -43,7 +54,7 @@ impl Node {
 
     /// Offset of a partition before which all records are committed and durable here, whether the node runs or not.
     pub(crate) fn kept_end(&self, partition: usize) -> i64 {
-        self.kept_ends[partition]
+        self.kept_ends[partition].end
     }
 
     /// The term that a replica is in.

@@ -187,10 +187,10 @@ impl Pull<'_> {
             }
         }
         let manifest = Manifest::decode(&bytes)?;
-        // Its members may be earlier ones than those of the offer, which count: the leader keeps a copy that it offers.
         let is_offered = SnapshotContent::of(self.offer.start, &bytes).crc == self.offer.crc
             && manifest.start == self.offer.start
-            && manifest.group == self.group;
+            && manifest.group == self.group
+            && manifest.configuration == self.offer.configuration.in_order();
         is_offered.then_some(manifest).ok_or(PullError::NotOffered)
     }
 

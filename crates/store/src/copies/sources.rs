@@ -137,7 +137,7 @@ impl Source {
         let partition = self.partition.clone();
         tracing::info!(topic = %partition.topic, partition = partition.index, "its copy is offered no more");
         drop(self);
-        partition.offer_copy(None);
+        let _ = partition.offer_copy(None);
     }
 }
 
@@ -156,8 +156,9 @@ impl Copies {
     pub(super) fn carry_out_offer(&self, store: &Store, partition: &Arc<Partition>) {
         let Some(group) = partition.group_id() else { return };
         if let Some(source) = self.sources.get(group) {
-            if Arc::ptr_eq(&source.partition, partition) && !source.export.has_ended() {
-                return partition.offer_copy(Some(source.content));
+            let is_of_this = Arc::ptr_eq(&source.partition, partition) && !source.export.has_ended();
+            if is_of_this && partition.offer_copy(Some(source.content)) {
+                return;
             }
             self.sources.remove(group);
         }
@@ -214,7 +215,8 @@ impl Copies {
         };
         let content = source.content;
         self.sources.offered.lock().insert(group, Arc::new(source));
-        partition.offer_copy(Some(content));
+        // Otherwise it is reported again that a replica needs one.
+        let _ = partition.offer_copy(Some(content));
     }
 
     /// Answers a question for a range of a copy; `None`: it is refused. Blocks on the disk.

@@ -296,9 +296,10 @@ fn another_leader_in_the_term_of_a_leader_is_refused() {
     }
 }
 
-/// A replica that took it over would count votes of others than its voters.
+/// A replica that took it over would count votes of others than its voters. Members may have changed, and its journal have no frames for
+/// that yet.
 #[test]
-fn a_snapshot_of_a_group_with_other_members_is_refused() {
+fn a_snapshot_of_a_group_with_other_members_is_not_taken() {
     let mut nodes = led_by(1);
     let node = &mut nodes[TARGET];
     let term = node.replica(0).role().term;
@@ -310,8 +311,12 @@ fn a_snapshot_of_a_group_with_other_members_is_refused() {
         Said::plain(message)
     };
     let voters = node.voters.clone();
-    refuse(node, offer(50, term, &[node_id(1), node_id(9)]));
-    refuse(node, offer(50, term, &voters[..2]));
+    for others in [&[node_id(1), node_id(9)], &voters[..2]] {
+        node.replica(0)
+            .step(offer(50, term, others).message, 0, &[])
+            .expect("it may be able to take it soon");
+        assert!(node.replica(0).drive().expect("it is in service").offered.is_none());
+    }
     refuse(node, offer(50, term + 1, &voters));
     refuse(node, offer(u64::MAX, term, &voters));
     let sound = offer(50, term, &[voters[0], voters[1], voters[2]]);

@@ -449,12 +449,17 @@ fn changes_are_taken_where_all_nodes_know_them() {
     let change = MemberChange::AddLearner(id(4)).encode(&Configuration::of_voters(&ids(&[1, 2, 3])));
     let mut old = nodes(3, 1);
     elect(&mut old, 0, 0);
-    let refused = append(&mut old, change.clone());
+    let ends = old[1].replica(0).last_and_committed();
+    append(&mut old, change.clone()).expect("it may be able to take it soon");
+    assert_eq!(old[1].replica(0).last_and_committed(), ends, "it was taken");
+    let refused = append(&mut old, vec![1, 2, 3]);
     assert!(matches!(refused, Err(StepError::Message(MessageError::Impossible(_)))), "{refused:?}");
     let mut new = with_new(0, false);
     let refused = append(&mut new, vec![1, 2, 3]);
     assert!(matches!(refused, Err(StepError::Message(MessageError::Impossible(_)))), "{refused:?}");
+    let (last, ..) = new[1].replica(0).last_and_committed();
     append(&mut new, change.clone()).expect("a change");
+    assert_eq!(new[1].replica(0).last_and_committed().0, last + 1, "it was not taken");
     let decoded = crate::change::decode(&change).expect("a change");
     assert_eq!(decoded.change.get_changes()[0].get_change_type(), ConfChangeType::AddLearnerNode);
 }

@@ -5,6 +5,7 @@
 //! compacts what precedes it by itself.
 
 use mainstem_links::AbsenceLimits;
+use mainstem_log::compaction::note_recovery_point;
 use mainstem_records::LeaderEpoch;
 use mainstem_replication::journal::Journal;
 use mainstem_replication::{Replica, ReplicaId};
@@ -158,6 +159,7 @@ impl Partition {
         if !self.has_floor() {
             return None;
         }
+        let recovery_point = self.recovery_point_for_floor();
         let mut state = self.lock();
         let Ok(Stored::Replicated(member)) = &mut state.log else { return None };
         if !member.is_running() {
@@ -167,7 +169,10 @@ impl Partition {
             // The entries behind a copy that is offered stay.
             return None;
         }
-        let moved = member.replica.follow_floor(member.floors.agreed);
+        let moved = match recovery_point {
+            Some(recovery_point) => member.replica.follow_floor(member.floors.agreed.min(recovery_point)),
+            None => Ok(()),
+        };
         let (journal, start) = (member.replica.journal().clone(), member.replica.start_offset());
         self.drive(state);
         let synced = moved.map_err(|error| error.to_string()).and_then(|()| {
@@ -181,6 +186,17 @@ impl Partition {
                 None
             }
         }
+    }
+
+    /// Notes the recovery point before the group begins at a later place, which it must not be behind; `None`: it begins where it did.
+    fn recovery_point_for_floor(&self) -> Option<i64> {
+        {
+            let mut state = self.lock();
+            let Ok(Stored::Replicated(member)) = &mut state.log else { return None };
+            member.replica.start_at_floor(member.floors.agreed)?;
+        }
+        let noted = note_recovery_point(self);
+        noted.inspect_err(|error| tracing::debug!(topic = %self.topic, partition = self.index, "no recovery point: {error}")).ok()
     }
 }
 

@@ -69,15 +69,18 @@ impl Partition {
         Ok(BegunCopy::NotYet)
     }
 
-    /// Offers a copy; `None`: there is none any more.
-    pub(crate) fn offer_copy(&self, content: Option<SnapshotContent>) {
+    /// Offers a copy; `None`: there is none any more. Returns true if it is offered: no member has come since its end.
+    pub(crate) fn offer_copy(&self, content: Option<SnapshotContent>) -> bool {
         let mut state = self.lock();
+        let mut is_offered = false;
         if let Ok(Stored::Replicated(member)) = &mut state.log
             && member.is_running()
         {
             member.replica.offer_snapshot(content);
+            is_offered = member.replica.has_offer();
             self.drive(state);
         }
+        is_offered
     }
 
     /// Returns true if a node has a replica of the group.
@@ -167,7 +170,7 @@ fn manifest_of(replica: &Replica, start: Start, export: &Export) -> Manifest {
         start,
         log_start: export.log_start(),
         compacted_to: export.compacted_to(),
-        configuration: replica.configuration().in_order(),
+        configuration: replica.configuration_at(start.index).in_order(),
         epochs: export.epochs().to_vec(),
         files: files.collect(),
     }

@@ -60,10 +60,7 @@ impl Group for Partition {
         }
         let answered = status.take_answered();
         if answered != 0 {
-            let answered = replication.links.nodes(answered);
-            let replicas: Vec<_> = member.replica.configuration().replicas().collect();
-            let answered = replicas.into_iter().filter(|replica| answered.contains(&replica.node()));
-            answered.for_each(|replica| member.replica.note_answer(replica));
+            member.replica.note_answers(&replication.links.nodes(answered));
         }
         member.replica.note_contact(status.last_contact_ms());
         member.replica.tick(now_ms);

@@ -98,3 +98,29 @@ fn a_group_that_begins_at_a_floor_goes_on_there_after_a_kill() {
     group.pass(2_000);
     assert_eq!(group.end(1), FLOOR + 5);
 }
+
+/// Where entries can begin is noted when a segment begins. A full disk refuses that, and takes the records.
+#[test]
+fn places_that_a_full_disk_has_refused_are_noted_when_there_is_space() {
+    let mut group = Group::led_by_first(false);
+    let config = LogConfig { segment_bytes: 300, retention_ms: None, ..LogConfig::default() };
+    group.replica(1).log_mut().set_config(Arc::new(config));
+    group.hooked[1].set_hook(|call, path| match call == Call::Write && path.ends_with("mainstem.groups") {
+        true => Err(io::Error::from_raw_os_error(ENOSPC)),
+        false => Ok(()),
+    });
+    group.append(0, 12);
+    group.exchange();
+    let bases = |group: &mut Group| group.replica(1).log().segment_bases().skip(1).collect::<Vec<_>>();
+    assert!(!bases(&mut group).is_empty() && !group.replica(1).is_taking_part(), "{:?}", bases(&mut group));
+    group.hooked[1].clear_hook();
+    group.pass(5_000);
+    group.append(0, 12);
+    group.exchange();
+    let bases = bases(&mut group);
+    let state = group.replica(1).journal().lock().group(GROUP).cloned().expect("it is known");
+    let noted: Vec<_> = state.marks.iter().map(|mark| mark.offset).collect();
+    assert_eq!(noted, bases);
+    let replica = group.replica(1);
+    assert!(bases.iter().all(|base| replica.group.index().known_at(*base).is_some()));
+}
