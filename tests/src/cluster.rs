@@ -171,7 +171,8 @@ impl Setup {
         });
         let nodes: Vec<Node> = nodes.collect();
         std::thread::scope(|scope| nodes.iter().for_each(|node| drop(scope.spawn(|| node.format()))));
-        let mut cluster = Cluster { system: self.system, home: Some(home), nodes, public, network };
+        let settings = self.settings;
+        let mut cluster = Cluster { system: self.system, home: Some(home), nodes, public, network, settings };
         (1..=self.nodes).for_each(|id| cluster.start_node(id));
         Some(cluster)
     }
@@ -186,6 +187,8 @@ pub struct Cluster {
     /// The ports at which nodes and clients connect to each node.
     public: Vec<Ports>,
     network: Option<Network>,
+    /// The settings of all nodes.
+    settings: BTreeMap<String, String>,
 }
 
 impl Cluster {
@@ -232,6 +235,32 @@ impl Cluster {
     /// Sets the binary of a node's next starts.
     pub fn set_program(&mut self, id: i32, program: PathBuf) {
         self.node_mut(id).set_program(program);
+    }
+
+    /// Makes one more node over an empty directory, which joins the cluster when it is started. Returns its id. Not for clusters with
+    /// proxies.
+    pub fn add_node(&mut self) -> i32 {
+        self.add_node_with(&[])
+    }
+
+    /// The same with settings of its own.
+    pub fn add_node_with(&mut self, own_settings: &[(&str, &str)]) -> i32 {
+        assert!(self.network.is_none(), "a node that joins has no proxies");
+        let id = i32::try_from(self.nodes.len() + 1).expect("a few nodes");
+        let own = Ports { plain: port(), controller: port() };
+        self.public.push(own);
+        let node = Node::new(id, self.home(), None);
+        let mut settings = self.settings.clone();
+        settings.extend(own_settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        node.write_properties_to_join(own, &self.public, &settings);
+        self.nodes.push(node);
+        id
+    }
+
+    /// Empties the log directory of a node that does not run, as another disk in its place is empty.
+    pub fn wipe(&mut self, id: i32) {
+        assert!(!self.is_running(id), "node {id} runs");
+        fs::remove_dir_all(self.log_dir(id)).expect("it was there");
     }
 
     /// Starts a node over its directory, without waiting.

@@ -12,6 +12,7 @@
 mod agreement;
 mod answering;
 mod error;
+mod joining;
 mod own_address;
 mod record;
 
@@ -32,12 +33,13 @@ use agreement::{Stage, Statement, Step, next};
 pub(crate) use answering::Answering;
 use answering::{Refused, framed, set_times};
 pub use error::FoundingError;
+pub(crate) use joining::{JoinAnswer, JoinHandler, JoinRequest};
 use mainstem_links::awaited::Awaited;
 use mainstem_links::{Links, NodeGate, read_frame};
 use mainstem_net::unauthenticated::Permits;
 use mainstem_runtime::random;
 use own_address::OwnAddress;
-pub(crate) use record::{Founding, check_alone};
+pub(crate) use record::{Founding, NodeAddress, check_alone, note_nodes};
 
 /// The most bytes of a statement, and of the record of a founding.
 const BYTES_MAX: usize = 64 << 10;
@@ -83,6 +85,10 @@ pub(crate) struct Founder {
     awaited: Arc<Awaited>,
     /// The receiver of other nodes' links, once there is one.
     links: OnceLock<Arc<Links>>,
+    /// The node that lets others join, once there is one.
+    join_handler: OnceLock<Arc<dyn JoinHandler>>,
+    /// The code of the protocol of this node's listener for controllers.
+    security_protocol: i16,
 }
 
 impl Founder {
@@ -92,6 +98,7 @@ impl Founder {
         node: i32,
         gate: Arc<NodeGate>,
         awaited: Arc<Awaited>,
+        security_protocol: i16,
     ) -> Arc<Founder> {
         let start = random::uuid().to_string();
         let voters = quorum.ids().collect();
@@ -100,7 +107,25 @@ impl Founder {
         let quorum = quorum.clone();
         let answering = Mutex::new(Permits::new(ANSWERED_MAX));
         let (is_over, next_id, links, said) = Default::default();
-        Arc::new(Founder { quorum, own, is_over, answering, next_id, gate, said, awaited, links })
+        let join_handler = OnceLock::new();
+        Arc::new(Founder {
+            quorum,
+            own,
+            is_over,
+            answering,
+            next_id,
+            gate,
+            said,
+            awaited,
+            links,
+            join_handler,
+            security_protocol,
+        })
+    }
+
+    /// Has others join by this node from now on.
+    pub(crate) fn let_join_by(&self, handler: Arc<dyn JoinHandler>) {
+        let _ = self.join_handler.set(handler);
     }
 
     /// Gives links of other nodes to these from now on.
@@ -130,6 +155,9 @@ impl Founder {
         if RealStorage.exists(&metadata).unwrap_or(false) {
             return Err(FoundingError::OneNode { path: dir.to_owned() });
         }
+        if let Some(joining) = &self.quorum.joining {
+            return self.find_cluster(joining, known, is_broken_off);
+        }
         match known {
             Some(cluster_id) => Ok(cluster_id),
             None => self.run(is_broken_off, |step| match step {
@@ -150,6 +178,9 @@ impl Founder {
         (cluster_id, directory): (&str, String),
         is_broken_off: &dyn Fn() -> bool,
     ) -> Result<Founding, FoundingError> {
+        if let Some(joining) = &self.quorum.joining {
+            return self.join(dir, joining, (cluster_id, directory), is_broken_off);
+        }
         let known = Founding::read(&RealStorage, dir)?;
         let founding = match known {
             Some(founding) => founding,
@@ -324,7 +355,7 @@ mod tests {
 
     fn quorum(ports: &[u16]) -> Quorum {
         let voter = |(id, port): (i32, &u16)| Voter { id, host: "127.0.0.1".into(), port: *port };
-        Quorum { voters: (1..).zip(ports).map(voter).collect() }
+        Quorum { voters: (1..).zip(ports).map(voter).collect(), joining: None }
     }
 
     fn bound() -> (TcpListener, u16) {
@@ -340,8 +371,13 @@ mod tests {
         let ports: Vec<_> = bound.iter().map(|(_, port)| *port).collect();
         let homes: Vec<_> = (0..3).map(|_| tempfile::tempdir().expect("a directory")).collect();
         let start = |at: usize, directory: &str| {
-            let founder =
-                Founder::new(&quorum(&ports), i32::try_from(at).expect("small") + 1, gate(), Arc::default());
+            let founder = Founder::new(
+                &quorum(&ports),
+                i32::try_from(at).expect("small") + 1,
+                gate(),
+                Arc::default(),
+                0,
+            );
             let listener = bound[at].0.try_clone().expect("a descriptor");
             let _answering = founder.answer_on(listener).expect("a thread");
             let dir = homes[at].path();
@@ -372,14 +408,14 @@ mod tests {
         // Nothing listens there.
         let ports = [bound[0].1, bound[1].1, 1];
         let others: Vec<_> =
-            (0..2).map(|at| Founder::new(&quorum(&ports), at + 1, gate(), Arc::default())).collect();
+            (0..2).map(|at| Founder::new(&quorum(&ports), at + 1, gate(), Arc::default(), 0)).collect();
         let answering: Vec<_> = others
             .iter()
             .zip(bound)
             .map(|(other, (listener, _))| other.answer_on(listener).expect("a thread"))
             .collect();
         let logged = Logged::default();
-        let own = Founder::new(&quorum(&ports), 3, gate(), Arc::default());
+        let own = Founder::new(&quorum(&ports), 3, gate(), Arc::default(), 0);
         let home = tempfile::tempdir().expect("a directory");
         let begun = Instant::now();
         let named = tracing::subscriber::with_default(logged.clone(), || {
@@ -398,11 +434,11 @@ mod tests {
     #[test]
     fn another_process_with_the_same_id_is_found() {
         let (listener, port) = bound();
-        let first = Founder::new(&quorum(&[port]), 1, gate(), Arc::default());
+        let first = Founder::new(&quorum(&[port]), 1, gate(), Arc::default(), 0);
         let _answering = first.answer_on(listener).expect("a thread");
-        let second = Founder::new(&quorum(&[port]), 1, gate(), Arc::default());
+        let second = Founder::new(&quorum(&[port]), 1, gate(), Arc::default(), 0);
         assert!(matches!(second.ask_all(), Err(FoundingError::SameId { node: 1, .. })));
-        let other = Founder::new(&quorum(&[port]), 2, gate(), Arc::default());
+        let other = Founder::new(&quorum(&[port]), 2, gate(), Arc::default(), 0);
         assert_eq!(other.ask_all().map(|asked| asked.others.len()), Ok(1));
         let mut garbage = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
         garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it can be written");

@@ -29,6 +29,7 @@ mod founding;
 mod gate_node;
 mod health;
 mod housekeeping;
+mod join_handler;
 mod loggers;
 mod metrics;
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use mainstem_config::BrokerConfig;
+use mainstem_config::{BrokerConfig, Voter};
 use mainstem_node::local::Host;
 
 use crate::broker::Broker;
+use crate::founding;
 
 /// The number of event loops for a configuration: more loops than processors would only take turns.
 pub(crate) fn loops_for(config: &BrokerConfig) -> usize {
@@ -36,5 +37,12 @@ impl Host for Broker {
 
     fn subscription_changed(&self, name: &str, values: &BTreeMap<String, String>) {
         self.telemetry.subscribe(name, values);
+    }
+
+    fn nodes_changed(&self, nodes: &[Voter]) {
+        let metadata = self.store.dirs.metadata();
+        if let Err(error) = founding::note_nodes(&**metadata.storage(), metadata.path(), nodes) {
+            tracing::error!("{error}; the next start looks for the nodes that were known before");
+        }
     }
 }

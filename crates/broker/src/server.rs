@@ -4,6 +4,7 @@
 //! metadata, recover the logs, load the groups, and only then accept. Stop: answer and close, then sync and close the
 //! logs, then mark the directories as left in order.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mainstem_config::{BrokerConfig, SaslListener};
+use mainstem_config::{BrokerConfig, SaslListener, Voter};
 use mainstem_log::RecoveryWatch;
 use mainstem_log::descriptors::raise_descriptor_limit;
 use mainstem_log::dir::{LastStop, OnOffline, measure_fdatasync};
@@ -25,10 +26,11 @@ use crate::broker::{Broker, Limits};
 use crate::data_counters::DataCounters;
 use crate::fetch_sessions::FetchSessions;
 use crate::forward;
-use crate::founding::{self, Answering, Founder, Founding, FoundingError};
+use crate::founding::{self, Answering, Founder, Founding, FoundingError, NodeAddress};
 use crate::gate_node::AskBroker;
 use crate::health::{Health, Phase};
 use crate::housekeeping::Housekeeping;
+use crate::join_handler::BrokerJoins;
 use crate::loggers::Loggers;
 use crate::operator::Operator;
 use crate::program_pages;
@@ -38,6 +40,7 @@ use crate::service::Apis;
 use crate::store_events::ToBroker;
 use crate::telemetry::ClientTelemetry;
 use crate::turns::{Classes, OneAtATime};
+use mainstem_controller::FirstController;
 use mainstem_controller::features::MAINSTEM_VERSION;
 use mainstem_links::awaited::Awaited;
 use mainstem_links::ticker::Ticker;
@@ -211,6 +214,9 @@ struct Founded {
     links: Arc<Links>,
     gate: Arc<NodeGate>,
     answering: Answering,
+    founder: Arc<Founder>,
+    /// All nodes, as they were known last.
+    known: Vec<Voter>,
 }
 
 impl Server {
@@ -292,7 +298,7 @@ impl Server {
             health,
             security,
             accept_unprotected: options.accept_unprotected,
-            links: founded.as_ref().map(|founded| founded.links.clone()),
+            links: founded.as_ref().map(|founded| (founded.links.clone(), founded.known.clone())),
         };
         let broker = assemble(config, parts, &bound)?;
         broker.store.set_events(ToBroker::of(&broker));
@@ -306,6 +312,7 @@ impl Server {
         }
         if let Some(founded) = &founded {
             founded.gate.ask(AskBroker::of(&broker));
+            founded.founder.let_join_by(BrokerJoins::of(&broker));
         }
         broker.health.enter(Phase::Recovering);
         let others = founded.map(|founded| Others::start(&broker, founded)).transpose()?;
@@ -356,7 +363,8 @@ impl Server {
         let gate = NodeGate::new(config, first, security::rules(config)?, clock.clone())?;
         security.set_of_nodes(gate.as_ref().and_then(|gate| gate.tls().cloned()));
         let gate = gate.unwrap_or_else(|| Arc::new(NodeGate::open_to_all(clock.clone())));
-        let founder = Founder::new(quorum, config.node_id, gate, health.awaited().clone());
+        let protocol = config.listeners.controller.as_ref().map_or(0, |endpoint| endpoint.protocol.code());
+        let founder = Founder::new(quorum, config.node_id, gate, health.awaited().clone(), protocol);
         let answering = founder.answer_on(listener)?;
         let cluster_id = founder.name(&dir, known, &|| health.is_broken_off())?;
         Ok(Some((founder, answering, cluster_id)))
@@ -374,14 +382,15 @@ impl Server {
         let metadata = dirs.metadata();
         let directory = Uuid(metadata.directory_id()).to_string();
         let cluster_id = metadata.cluster_id().to_owned();
-        founder.found(metadata.path(), (&cluster_id, directory), &|| health.is_broken_off())?;
+        let founding =
+            founder.found(metadata.path(), (&cluster_id, directory), &|| health.is_broken_off())?;
         let identity = LinkIdentity {
             node: config.node_id,
             generation: u64::try_from(machine_wall_ms()).unwrap_or(0),
             cluster_id,
         };
-        let voters = config.quorum.iter().flat_map(|quorum| &quorum.voters);
-        let peers = voters.map(|voter| Peer { node: voter.id, host: voter.host.clone(), port: voter.port });
+        let known = known_nodes(config, &founding);
+        let peers = known.iter().map(|node| Peer { node: node.id, host: node.host.clone(), port: node.port });
         let options = LinksOptions {
             clock: clock.clone(),
             replica_lag_max_ms: config.replication.lag_time_max_ms,
@@ -392,7 +401,7 @@ impl Server {
         };
         let links = Links::start(identity, peers.collect(), options, founder.gate().clone())?;
         founder.hand_on_to(&links);
-        Ok(Founded { links, gate: founder.gate().clone(), answering })
+        Ok(Founded { links, gate: founder.gate().clone(), answering, founder: founder.clone(), known })
     }
 
     #[cfg(test)]
@@ -515,7 +524,31 @@ struct Parts {
     health: Arc<Health>,
     security: Security,
     accept_unprotected: bool,
-    links: Option<Arc<Links>>,
+    /// The links to other nodes, and all nodes as they were known last.
+    links: Option<(Arc<Links>, Vec<Voter>)>,
+}
+
+/// The nodes of a cluster by the record of the last start, and by configuration: what that names may have moved since.
+fn known_nodes(config: &BrokerConfig, founding: &Founding) -> Vec<Voter> {
+    let configured = config.quorum.iter().flat_map(|quorum| &quorum.voters).cloned();
+    let noted = founding.nodes.iter().map(NodeAddress::voter);
+    let nodes: BTreeMap<_, _> = noted.chain(configured).map(|node| (node.id, node)).collect();
+    nodes.into_values().collect()
+}
+
+/// The nodes that have founded the cluster; none where this one has joined it.
+fn first_nodes(config: &BrokerConfig, founding: &Founding) -> Vec<FirstController> {
+    let protocol = config.listeners.controller.as_ref().map_or(0, |endpoint| endpoint.protocol.code());
+    let directories = founding.directories();
+    let voters = config.quorum.iter().flat_map(|quorum| &quorum.voters);
+    let first = voters.map(|voter| FirstController {
+        node: voter.id,
+        host: voter.host.clone(),
+        port: voter.port,
+        security_protocol: protocol,
+        directory: directories.get(&voter.id).copied().unwrap_or_default(),
+    });
+    first.collect()
 }
 
 fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Broker>, StartError> {
@@ -534,15 +567,26 @@ fn assemble(config: BrokerConfig, parts: Parts, bound: &Bound) -> Result<Arc<Bro
         accept_unprotected,
         links,
     } = parts;
-    let peers = match links.zip(config.quorum.clone()) {
-        Some((links, quorum)) => {
+    let peers = match links {
+        Some((links, known)) => {
             let metadata = dirs.metadata();
             let founding = Founding::read(&**metadata.storage(), metadata.path())?;
-            let directories = founding.as_ref().map(Founding::directories).unwrap_or_default();
-            let mainstem_version = MAINSTEM_VERSION.max;
-            let first_mainstem_version =
-                founding.map_or(MAINSTEM_VERSION.min, |founding| founding.mainstem_version);
-            Some(NodePeers { links, quorum, directories, mainstem_version, first_mainstem_version })
+            let founding = founding.expect("a node that has links has written it");
+            let joined = founding.joined.as_ref();
+            let (incarnation, joined_at_level) =
+                joined.map_or((1, 0), |joined| (joined.incarnation, joined.level));
+            let (mainstem_version, first_mainstem_version) =
+                (MAINSTEM_VERSION.max, founding.mainstem_version);
+            let first = first_nodes(&config, &founding);
+            Some(NodePeers {
+                links,
+                known,
+                first,
+                incarnation,
+                joined_at_level,
+                mainstem_version,
+                first_mainstem_version,
+            })
         }
         None => None,
     };
@@ -650,8 +694,7 @@ fn ready(broker: &Broker, bound: &Bound) -> Ready {
         voters: broker
             .cluster
             .iter()
-            .flat_map(|cluster| &cluster.quorum.voters)
-            .map(ToString::to_string)
+            .flat_map(|cluster| cluster.nodes().iter().map(ToString::to_string).collect::<Vec<_>>())
             .collect(),
     }
 }

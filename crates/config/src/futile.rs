@@ -26,6 +26,10 @@ pub(super) fn warnings(config: &BrokerConfig) -> Vec<ConfigWarning> {
 
 /// Numbers of replicas above the number of nodes: Kafka accepts them and then refuses the topics, or writes to them.
 fn few_nodes(config: &BrokerConfig) -> Vec<ConfigWarning> {
+    if config.quorum.as_ref().is_some_and(|quorum| quorum.joining.is_some()) {
+        // The number of nodes of a cluster that is joined is not known.
+        return Vec::new();
+    }
     let nodes = config.quorum.as_ref().map_or(1, |quorum| quorum.voters.len());
     let counts_replicas = |key: &ConfigKey| {
         key.name.ends_with(".replication.factor")

@@ -56,7 +56,7 @@ pub use origin::{ConfigSource, StaticOrigin, environment_name};
 pub use problem::{ConfigError, Problem};
 pub use properties::{Properties, PropertiesError, Property};
 pub use providers::{ProviderError, Surroundings};
-pub use quorum::{Quorum, Voter};
+pub use quorum::{Joining, Quorum, QuorumServer, Voter};
 pub use quota_windows::Windows;
 pub use sasl::{SaslListener, SaslMechanism, SecretText};
 pub use settings::{

@@ -78,8 +78,17 @@ pub struct Endpoint {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{}://{open}{}{close}:{}", self.listener, self.host, self.port)
+        write!(f, "{}://{}", self.listener, HostPort(&self.host, self.port))
+    }
+}
+
+/// An address as it is written: an IPv6 address in brackets.
+pub(crate) struct HostPort<'h>(pub(crate) &'h str, pub(crate) u16);
+
+impl fmt::Display for HostPort<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (open, close) = if self.0.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{open}{}{close}:{}", self.0, self.1)
     }
 }
 

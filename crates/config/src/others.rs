@@ -13,11 +13,12 @@ const BOOTSTRAP: &str = "controller.quorum.bootstrap.servers";
 const ROLES: &str = "process.roles";
 /// The setting for one node alone: completes a message.
 const ALONE: &str = "for one node by itself set process.roles=broker,controller";
-const TOGETHER: &str = "for a node of a cluster name all nodes in controller.quorum.voters=ID@HOST:PORT,..., the same on each of them";
+const TOGETHER: &str = "for a node of a new cluster name all nodes in controller.quorum.voters=ID@HOST:PORT,..., the same on each of \
+                        them, and for one that joins a cluster some of its nodes in controller.quorum.bootstrap.servers";
 
 /// One problem for each sign, of a node without `controller.quorum.voters`, or of which these name itself alone.
-pub(super) fn signs(values: &BrokerValues, listeners: &Listeners) -> Vec<Problem> {
-    [zookeeper(values), roles(values), bootstrap(values, listeners)].into_iter().flatten().collect()
+pub(super) fn signs(values: &BrokerValues) -> Vec<Problem> {
+    [zookeeper(values), roles(values)].into_iter().flatten().collect()
 }
 
 /// The text of a key, if it is set and not empty.
@@ -47,8 +48,9 @@ fn roles(values: &BrokerValues) -> Option<Problem> {
     Some(problem(values, ROLES, message))
 }
 
-/// Kafka's own file for one node names that node here.
-fn bootstrap(values: &BrokerValues, listeners: &Listeners) -> Option<Problem> {
+/// The value of `controller.quorum.bootstrap.servers` where it names another node than this one, and no voters are named. Kafka's own file
+/// for one node names that node there.
+pub(super) fn servers_of_others<'v>(values: &'v BrokerValues, listeners: &Listeners) -> Option<&'v str> {
     if text(values, "controller.quorum.voters").is_some() {
         return None;
     }
@@ -58,12 +60,7 @@ fn bootstrap(values: &BrokerValues, listeners: &Listeners) -> Option<Problem> {
     let is_advertised =
         |server: &str| advertised.split(',').any(|one| one.trim().ends_with(&format!("://{server}")));
     let is_this_node = |server: &str| is_own(server, listeners) || is_advertised(server);
-    let other = servers.split(',').map(str::trim).find(|server| !is_this_node(server))?;
-    let message = format!(
-        "{BOOTSTRAP}={servers} says that the controllers are at {other}, which is no address of this node's listeners, and clusters that \
-         are found so are not served: {TOGETHER}; if {other} is this node, remove the key"
-    );
-    Some(problem(values, BOOTSTRAP, message))
+    servers.split(',').map(str::trim).any(|server| !is_this_node(server)).then_some(servers)
 }
 
 /// Returns true if HOST:PORT is the listener for controllers of this node, as far as its listeners say.
@@ -106,12 +103,12 @@ mod tests {
         );
         check("zookeeper.connect=zk1:2181,zk2:2181/kafka\n", Some("file line 1: zookeeper.connect=zk1"));
         check("broker.id=0\nzookeeper.connect=localhost:2181\n", Some("another cluster"));
-        for server in ["10.0.0.7:9093", "localhost:9094", "localhost", "[2001:db8::1]:9093"] {
+        for server in ["10.0.0.7:9093", "localhost:9094", "[2001:db8::1]:9093"] {
             let lines = format!("{CONTROLLER}controller.quorum.bootstrap.servers={server}\n");
-            check(&lines, Some(&format!("the controllers are at {server}")));
+            check(&lines, Some("other nodes cannot reach the controller's listener"));
         }
         let lines = "process.roles=broker,controller\ncontroller.quorum.bootstrap.servers=localhost:9093\n";
-        check(lines, Some("no address of this node's listeners"));
+        check(lines, Some("there is no listener for them"));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! The nodes that are a cluster (`controller.quorum.voters`).
+//! The nodes that are a cluster (`controller.quorum.voters`), or by which a node finds the one that it joins
+//! (`controller.quorum.bootstrap.servers`).
 
 use std::fmt;
 
-use super::listeners::Listeners;
+use super::listeners::{HostPort, Listeners};
 use super::problem::Problem;
 
 /// Nodes that one cluster may have: each connects to each.
@@ -21,16 +22,41 @@ pub struct Voter {
 
 impl fmt::Display for Voter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{}@{open}{}{close}:{}", self.id, self.host, self.port)
+        write!(f, "{}@{}", self.id, HostPort(&self.host, self.port))
     }
+}
+
+/// An address of the listener for controllers of some node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuorumServer {
+    /// A name or address without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl fmt::Display for QuorumServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        HostPort(&self.host, self.port).fmt(f)
+    }
+}
+
+/// A node that joins a cluster, and the way to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Joining {
+    /// This node, as the others reach it.
+    pub own: Voter,
+    /// Nodes that may be of the cluster.
+    pub servers: Vec<QuorumServer>,
 }
 
 /// The nodes of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quorum {
-    /// By id, ascending; each id and each address once.
+    /// By id, ascending; each id and each address once. None of a node that joins a cluster.
     pub voters: Vec<Voter>,
+    /// The way of this node to the cluster that it joins; `None` where the voters are named.
+    pub joining: Option<Joining>,
 }
 
 impl fmt::Display for Quorum {
@@ -67,7 +93,25 @@ impl Quorum {
         if voters.len() > VOTERS_MAX {
             return Err(invalid(texts, &format!("a cluster has at most {VOTERS_MAX} nodes")));
         }
-        Ok(Quorum { voters })
+        Ok(Quorum { voters, joining: None })
+    }
+
+    /// The quorum of a node that joins the cluster which is found at these addresses. `advertised`: `advertised.listeners`.
+    pub(super) fn to_join(
+        own: i32,
+        servers: &[String],
+        (roles, listeners, advertised): (&[String], &Listeners, &[String]),
+    ) -> Result<Quorum, Problem> {
+        check_roles("controller.quorum.bootstrap.servers", roles, listeners)?;
+        let parsed = servers.iter().map(|text| parse_server(text)).collect::<Option<Vec<_>>>();
+        let servers = parsed.ok_or_else(|| {
+            Problem::new(format!(
+                "Invalid value {} for configuration controller.quorum.bootstrap.servers: each server is HOST:PORT, such as 127.0.0.1:9093",
+                servers.join(",")
+            ))
+        })?;
+        let own = own_address(own, listeners, advertised)?;
+        Ok(Quorum { voters: Vec::new(), joining: Some(Joining { own, servers }) })
     }
 
     /// The quorum if it has other nodes than this one, and this release can serve it.
@@ -86,35 +130,64 @@ impl Quorum {
                  add {own}@HOST:PORT on every node, or correct node.id"
             )));
         }
-        if roles.len() < 2 {
-            return Err(Problem::new(format!(
-                "process.roles={} with other nodes in controller.quorum.voters: nodes with one role are not served yet; \
-                 set process.roles=broker,controller",
-                roles.join(",")
-            )));
-        }
-        if listeners.controller.is_none() {
-            return Err(Problem::new(
-                "controller.quorum.voters names other nodes, and there is no listener for them: name one in \
-                 controller.listener.names, and its address in listeners (CONTROLLER://HOST:PORT)",
-            ));
-        }
+        check_roles("controller.quorum.voters", roles, listeners)?;
         Ok(Some(self))
     }
+}
+
+/// Refuses a node among others that has not both roles, or no listener for them. `key` names the others.
+fn check_roles(key: &str, roles: &[String], listeners: &Listeners) -> Result<(), Problem> {
+    if roles.len() < 2 {
+        return Err(Problem::new(format!(
+            "process.roles={} with other nodes in {key}: nodes with one role are not served yet; set \
+             process.roles=broker,controller",
+            roles.join(",")
+        )));
+    }
+    if listeners.controller.is_none() {
+        return Err(Problem::new(format!(
+            "{key} names other nodes, and there is no listener for them: name one in controller.listener.names, and its address in \
+             listeners (CONTROLLER://HOST:PORT)"
+        )));
+    }
+    Ok(())
+}
+
+/// The address of this node's listener for controllers, as other nodes reach it.
+fn own_address(own: i32, listeners: &Listeners, advertised: &[String]) -> Result<Voter, Problem> {
+    let controller = listeners.controller.as_ref().expect("it was checked");
+    let prefix = format!("{}://", controller.listener);
+    let named = advertised.iter().find_map(|text| text.trim().strip_prefix(&prefix));
+    let server = match named {
+        Some(address) => parse_server(address),
+        None => Some(QuorumServer { host: controller.host.clone(), port: controller.port }),
+    };
+    let reachable = server.filter(|server| !["", "0.0.0.0", "::"].contains(&server.host.as_str()));
+    let QuorumServer { host, port } = reachable.ok_or_else(|| {
+        Problem::new(format!(
+            "other nodes cannot reach the controller's listener {controller}: name its host in listeners, or in \
+             advertised.listeners as {prefix}HOST:PORT"
+        ))
+    })?;
+    Ok(Voter { id: own, host, port })
+}
+
+fn parse_server(text: &str) -> Option<QuorumServer> {
+    let (host, port) = text.trim().rsplit_once(':')?;
+    let host = host.strip_prefix('[').map_or(Some(host), |inner| inner.strip_suffix(']'))?;
+    let port = port.parse().ok().filter(|port: &u16| *port > 0)?;
+    (!host.is_empty()).then(|| QuorumServer { host: host.to_owned(), port })
 }
 
 fn parse_voter(text: &str) -> Result<Voter, Problem> {
     let refused = || invalid(&[text.to_string()], "each voter is ID@HOST:PORT, such as 1@127.0.0.1:9093");
     let (id, address) = text.trim().split_once('@').ok_or_else(refused)?;
-    let (host, port) = address.rsplit_once(':').ok_or_else(refused)?;
-    let host =
-        host.strip_prefix('[').map_or(Some(host), |inner| inner.strip_suffix(']')).ok_or_else(refused)?;
     let id = id.parse().ok().filter(|id: &i32| *id >= 0).ok_or_else(refused)?;
-    let port = port.parse().ok().filter(|port: &u16| *port > 0).ok_or_else(refused)?;
-    if host.is_empty() || host == "0.0.0.0" || host == "::" {
+    let QuorumServer { host, port } = parse_server(address).ok_or_else(refused)?;
+    if host == "0.0.0.0" || host == "::" {
         return Err(invalid(&[text.to_string()], "other nodes cannot reach this address"));
     }
-    Ok(Voter { id, host: host.to_string(), port })
+    Ok(Voter { id, host, port })
 }
 
 fn invalid(texts: &[String], why: &str) -> Problem {
@@ -175,6 +248,31 @@ mod tests {
     }
 
     #[test]
+    fn a_node_joins_the_cluster_that_it_finds_at_other_addresses() {
+        let joining =
+            |lines: &str| build(lines).map(|config| config.quorum.and_then(|quorum| quorum.joining));
+        let servers = "controller.quorum.bootstrap.servers=a:1,127.0.0.1:9093,[::1]:2";
+        let found = joining(servers).expect("valid").expect("it joins");
+        assert_eq!(found.own.to_string(), "2@127.0.0.1:9093");
+        let shown: Vec<_> = found.servers.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["a:1", "127.0.0.1:9093", "[::1]:2"]);
+        let advertised = "advertised.listeners=PLAINTEXT://b:1,CONTROLLER://b:2\n";
+        let found = joining(&format!("{advertised}{servers}")).expect("valid").expect("it joins");
+        assert_eq!(found.own.to_string(), "2@b:2");
+        let both = joining(&format!("controller.quorum.voters=1@a:1,2@b:2\n{servers}")).expect("valid");
+        assert_eq!(both, None, "the voters are named");
+        check("controller.quorum.bootstrap.servers=a:1,b", "each server is HOST:PORT");
+        check(&format!("{servers}\nprocess.roles=broker"), "nodes with one role are not served yet");
+        check(&format!("{servers}\nlisteners=PLAINTEXT://:9092"), "there is no listener for them");
+        check(
+            &format!(
+                "{servers}\nlisteners=PLAINTEXT://:9092,CONTROLLER://:9093\nmainstem.unauthenticated.nodes=true"
+            ),
+            "CONTROLLER://HOST:PORT",
+        );
+    }
+
+    #[test]
     fn what_cannot_be_a_cluster_is_refused() {
         check("controller.quorum.voters=1@a:1,1@b:1", "1@a:1 and 1@b:1 are the same node or address");
         check("controller.quorum.voters=1@a:1,2@a:1", "the same node or address");
@@ -189,7 +287,6 @@ mod tests {
         let voters = "controller.quorum.voters=1@a:1,2@b:2\n";
         check(&format!("{voters}process.roles=broker"), "nodes with one role are not served yet");
         check(&format!("{voters}listeners=PLAINTEXT://:9092"), "there is no listener for them");
-        check("controller.quorum.bootstrap.servers=a:1,b:2", "name all nodes in controller.quorum.voters");
         let many: Vec<_> = (1..=16).map(|id| format!("{id}@h:{id}")).collect();
         check(&format!("controller.quorum.voters={}", many.join(",")), "at most 15 nodes");
     }

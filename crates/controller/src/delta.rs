@@ -32,6 +32,7 @@ impl MetadataImage {
             colliding: _,
             configs,
             brokers,
+            controllers,
             features,
             next_producer_id,
             client_quotas,
@@ -57,6 +58,8 @@ impl MetadataImage {
         }
         let ids = differing(brokers, &newer.brokers).into_iter();
         changes.extend(ids.map(|id| MetadataChange::BrokerChanged { id: *id }));
+        let ids = differing(&controllers.nodes, &newer.controllers.nodes).into_iter();
+        changes.extend(ids.map(|id| MetadataChange::ControllerChanged { id: *id }));
         let names = differing(features, &newer.features).into_iter();
         changes.extend(names.map(|name| MetadataChange::FeatureChanged { name: name.clone() }));
         if *next_producer_id != newer.next_producer_id {

@@ -110,6 +110,14 @@ pub enum Inconsistency {
     /// It names a broker that is not registered, or with another epoch.
     #[error("broker {0} is not registered with this epoch")]
     Broker(i32),
+    /// The place of a node in the group of the metadata log cannot be.
+    #[error("the place of node {id} in the group of the metadata log cannot be: {what}")]
+    Controller {
+        /// The node.
+        id: i32,
+        /// The fault.
+        what: &'static str,
+    },
     /// It hands out producer ids that were handed out before.
     #[error("producer ids up to {0} were handed out before")]
     ProducerIds(i64),

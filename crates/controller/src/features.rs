@@ -300,10 +300,13 @@ impl MetadataStateMachine {
         }
     }
 
-    /// Checks that all voters are registered: of another one it is not known at which levels it can work.
+    /// Checks that all voters are registered, those of the configuration until the metadata name them: of another one it is not known at which levels it can work.
     fn check_voters(&self, view: &NodeView) -> Result<(), String> {
-        let mut voters = view.start().quorum.iter().flat_map(Quorum::ids);
-        match voters.find(|voter| self.ahead().broker(*voter).is_none()) {
+        let image = self.ahead();
+        let named = image.controllers().filter(|(_, controller)| controller.votes).map(|(id, _)| id);
+        let configured = view.start().quorum.iter().filter(|_| image.controllers_version() == 0);
+        let mut voters = named.chain(configured.flat_map(Quorum::ids));
+        match voters.find(|voter| image.broker(*voter).is_none()) {
             Some(voter) => Err(format!("Broker {voter} is not registered: start it first.")),
             None => Ok(()),
         }

@@ -51,5 +51,11 @@ fn check_consistency(machine: &MetadataStateMachine) {
     for topic in image.topics() {
         assert_eq!(image.topic(&topic.name), image.topic_by_id(topic.id));
     }
+    let is_named = image.controllers_version() > 0;
+    assert_eq!(
+        image.controllers().any(|(_, controller)| controller.votes),
+        is_named,
+        "named nodes, and a vote"
+    );
     assert_eq!(machine.ahead(), image, "nothing is decided, so nothing is ahead");
 }

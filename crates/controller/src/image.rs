@@ -1,8 +1,10 @@
 //! The image: the state that follows from the metadata records.
 
+mod controller;
 mod group_field;
 mod invariants;
 mod partition;
+mod tagged_field;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,6 +18,7 @@ use mainstem_wire::messages::partition_record::PartitionRecord;
 use mainstem_wire::messages::producer_ids_record::ProducerIdsRecord;
 use mainstem_wire::messages::register_broker_record::RegisterBrokerRecord;
 use mainstem_wire::messages::topic_record::TopicRecord;
+use mainstem_wire::messages::unregister_broker_record::UnregisterBrokerRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 
 use super::error::Inconsistency;
@@ -23,7 +26,12 @@ use super::names;
 use mainstem_config::{BrokerValues, GroupConfigValues};
 use mainstem_limits::quotas::QuotaEntity;
 
+pub use controller::ControllerImage;
+pub(crate) use controller::{Controllers, FIRST_INCARNATION};
 pub use partition::{GroupImage, PartitionImage};
+
+/// The epoch of a node that is not registered as a broker.
+pub(crate) const NO_BROKER_EPOCH: i64 = -1;
 
 /// The metadata up to an offset of the log. Look-ups are by hash or by tree; nothing is computed on reading.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,6 +43,7 @@ pub struct MetadataImage {
     pub(super) colliding: BTreeMap<String, BTreeSet<String>>,
     pub(super) configs: BTreeMap<ConfigResource, BTreeMap<String, String>>,
     pub(super) brokers: BTreeMap<i32, BrokerImage>,
+    pub(super) controllers: Controllers,
     pub(super) features: BTreeMap<String, i16>,
     pub(super) next_producer_id: i64,
     pub(super) client_quotas: BTreeMap<QuotaEntity, BTreeMap<String, f64>>,
@@ -176,8 +185,13 @@ pub enum MetadataChange {
         /// The key.
         name: String,
     },
-    /// A broker registered, changed or left.
+    /// A broker registered, changed or left. One that left has no place in the group of the metadata log either.
     BrokerChanged {
+        /// Its number.
+        id: i32,
+    },
+    /// A node joined or left the group of the metadata log, or has another address, directory or vote there.
+    ControllerChanged {
         /// Its number.
         id: i32,
     },
@@ -350,11 +364,8 @@ impl MetadataImage {
             MetadataRecord::BrokerRegistrationChangeRecord(record) => self.change_broker(record),
             MetadataRecord::FenceBrokerRecord(record) => self.fence(record.id, record.epoch, true),
             MetadataRecord::UnfenceBrokerRecord(record) => self.fence(record.id, record.epoch, false),
-            MetadataRecord::UnregisterBrokerRecord(record) => {
-                self.registered(record.broker_id, record.broker_epoch)?;
-                self.brokers.remove(&record.broker_id);
-                Ok(MetadataChange::BrokerChanged { id: record.broker_id })
-            }
+            MetadataRecord::UnregisterBrokerRecord(record) => self.unregister(record),
+            MetadataRecord::RegisterControllerRecord(record) => self.register_controller(record),
             MetadataRecord::FeatureLevelRecord(record) => {
                 let name = record.name.to_string();
                 match record.feature_level {
@@ -381,9 +392,7 @@ impl MetadataImage {
             }
             MetadataRecord::ClearElrRecord(record) => self.clear_elr(&record.topic_name),
             MetadataRecord::ZkMigrationStateRecord(record) => check_zk_migration(record.zk_migration_state),
-            MetadataRecord::NoOpRecord(_) | MetadataRecord::RegisterControllerRecord(_) => {
-                Ok(MetadataChange::None)
-            }
+            MetadataRecord::NoOpRecord(_) => Ok(MetadataChange::None),
             // The state machine handles them before: an image has no transactions.
             MetadataRecord::BeginTransactionRecord(_)
             | MetadataRecord::EndTransactionRecord(_)
@@ -534,6 +543,20 @@ impl MetadataImage {
     fn fence(&mut self, id: i32, epoch: i64, fenced: bool) -> Result<MetadataChange, Inconsistency> {
         self.registered(id, epoch)?.fenced = fenced;
         Ok(MetadataChange::BrokerChanged { id })
+    }
+
+    /// Removes a broker, and its place in the group of the metadata log. A node that has only this one has no broker epoch.
+    fn unregister(&mut self, record: &UnregisterBrokerRecord<'_>) -> Result<MetadataChange, Inconsistency> {
+        let (id, epoch) = (record.broker_id, record.broker_epoch);
+        let is_controller_only = !self.brokers.contains_key(&id) && self.controller(id).is_some();
+        if !(is_controller_only && epoch == NO_BROKER_EPOCH) {
+            self.registered(id, epoch)?;
+        }
+        self.controllers.remove(id)?;
+        match self.brokers.remove(&id) {
+            Some(_) => Ok(MetadataChange::BrokerChanged { id }),
+            None => Ok(MetadataChange::ControllerChanged { id }),
+        }
     }
 
     fn registered(&mut self, id: i32, epoch: i64) -> Result<&mut BrokerImage, Inconsistency> {

@@ -27,6 +27,11 @@ mod alter_user_scram_credentials;
 mod attached;
 mod client_quotas;
 mod cluster_state;
+#[cfg(test)]
+mod controller_properties;
+#[cfg(test)]
+mod controller_tests;
+mod controllers;
 mod create_acls;
 mod create_partitions;
 mod create_topics;
@@ -80,11 +85,14 @@ pub use alter_configs::{
 };
 pub use attached::{ATTACHED_DIRECTORY, AttachedTopic};
 pub use client_quotas::Resolves;
+pub use controllers::{
+    CONTROLLERS_MAX, ControllerJoin, ControllersFixed, FirstController, JoinRefused, VoterRefused,
+};
 pub use directories::DirectoryAssignment;
 pub use error::{ApiError, ReplayError};
 pub use image::{
-    BrokerImage, ConfigResource, FeatureRanges, GroupImage, MetadataChange, MetadataImage, PartitionImage,
-    ResourceKind, TopicImage,
+    BrokerImage, ConfigResource, ControllerImage, FeatureRanges, GroupImage, MetadataChange, MetadataImage,
+    PartitionImage, ResourceKind, TopicImage,
 };
 pub use leadership::LeaderNote;
 pub use moves::SettledNote;

@@ -25,6 +25,7 @@ impl MetadataImage {
             colliding: _,
             configs,
             brokers,
+            controllers,
             features,
             next_producer_id,
             client_quotas,
@@ -34,6 +35,7 @@ impl MetadataImage {
         } = self;
         let features = features.iter().map(feature_record);
         let brokers = brokers.values().map(registration_record);
+        let controllers = controllers.records();
         let topics = self.topics().flat_map(topic_records);
         let configs = configs
             .iter()
@@ -46,7 +48,13 @@ impl MetadataImage {
         let scram = scram.iter().flat_map(|(mechanism, users)| {
             users.iter().map(|(user, credential)| scram_credentials::record(user, *mechanism, credential))
         });
-        let records = features.chain(brokers).chain(topics).chain(configs).chain(quotas).chain(producer_ids);
+        let records = features
+            .chain(brokers)
+            .chain(controllers)
+            .chain(topics)
+            .chain(configs)
+            .chain(quotas)
+            .chain(producer_ids);
         let records = records.chain(acls).chain(scram);
         let records = records.map(|record| {
             let mut value = Vec::new();

@@ -127,6 +127,11 @@ impl MetadataStateMachine {
         }
     }
 
+    /// A record that changes nothing, behind which a snapshot can end.
+    pub fn no_op(&mut self) -> Decision<()> {
+        self.decide(vec![MetadataRecord::NoOpRecord(Box::default())], ())
+    }
+
     /// Stores the secret for the salts of unknown users in the metadata, as `mainstem.scram.decoy.secret` of the cluster, so that they are
     /// the same on every node and after every start. Nothing is decided if one is set, or if no listener has SASL. `draw` makes a random
     /// text.

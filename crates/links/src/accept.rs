@@ -6,23 +6,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::calls::Answers;
 use super::channel::Channel;
 use super::gate::Arrived;
 use super::hello::{Hello, Welcome};
 use super::reading::{Leave, Receiver};
-use super::{Links, PeerLink, set_silence_max};
+use super::{LOOK_AGAIN, Links, PeerLink, set_silence_max};
 
 /// The link that a peer has dialled.
 pub(super) struct Incoming {
     /// A live peer sends something within this time.
     alive_max: Duration,
     current: Mutex<Current>,
+    handover: Arc<Handover>,
+}
+
+/// State that the links of a node have in common, those at its earlier addresses included.
+#[derive(Default)]
+pub(super) struct Handover {
     /// Held while frames are taken: a new link begins when the old one is out of the way.
     turn: Mutex<()>,
-    /// Time of the last frame that came over it, in milliseconds.
+    /// Time of the last frame that came over one, in milliseconds.
     received_ms: AtomicU64,
 }
 
@@ -56,9 +62,8 @@ enum NotReplaced {
 
 impl Incoming {
     /// Nothing was dialled yet.
-    pub(super) fn new(alive_max: Duration) -> Incoming {
-        let (current, turn, received_ms) = Default::default();
-        Incoming { alive_max, current, turn, received_ms }
+    pub(super) fn new(alive_max: Duration, handover: Arc<Handover>) -> Incoming {
+        Incoming { alive_max, current: Mutex::default(), handover }
     }
 
     pub(super) fn end(&self) {
@@ -72,16 +77,16 @@ impl Incoming {
 
     /// Time of the last frame that came over its links; `None` before the first one.
     pub(super) fn last_heard_ms(&self) -> Option<u64> {
-        Some(self.received_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0)
+        Some(self.handover.received_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0)
     }
 
     fn is_live(&self, now_ms: u64) -> bool {
-        let silent_ms = now_ms.saturating_sub(self.received_ms.load(Ordering::Relaxed));
+        let silent_ms = now_ms.saturating_sub(self.handover.received_ms.load(Ordering::Relaxed));
         Duration::from_millis(silent_ms) < self.alive_max
     }
 
     pub(super) fn note_received(&self, now_ms: u64) {
-        self.received_ms.store(now_ms, Ordering::Relaxed);
+        self.handover.received_ms.store(now_ms, Ordering::Relaxed);
     }
 
     /// Replaces the existing link by a new one, unless the existing one is of a later process of the same node. Without
@@ -108,6 +113,20 @@ impl Incoming {
         *current = Current { generation, number, stream: Some(stream), from: Some(from) };
         self.note_received(now_ms);
         Ok(number)
+    }
+
+    /// Waits for the end of the links before the one with this number. Returns `None` if that one has to end itself.
+    fn turn(&self, number: u64, is_over: impl Fn() -> bool) -> Option<MutexGuard<'_, ()>> {
+        loop {
+            // A later link may have the turn, for as long as it lives.
+            let turn = self.handover.turn.try_lock_for(LOOK_AGAIN);
+            if !self.is_current(number) || is_over() {
+                return None;
+            }
+            if turn.is_some() {
+                return turn;
+            }
+        }
     }
 
     fn is_current(&self, number: u64) -> bool {
@@ -142,12 +161,7 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
         .gate
         .check(&principal, from.ip())
         .and_then(|()| Hello::decode(frame).map_err(|error| error.to_string()))
-        .and_then(|hello| match links.gate.proven_node(&principal) {
-            Some(node) if node != hello.node => {
-                Err(format!("it has proven to be node {node}, and says that it is node {}", hello.node))
-            }
-            _ => Ok(hello),
-        })
+        .and_then(|hello| links.gate.check_link(&principal, hello.node).map(|()| hello))
         .and_then(|hello| check(links, &hello, may_know).map(|peer| (hello, peer)))
         .and_then(|(hello, peer)| {
             let (generation, now_ms) = (hello.generation, links.now_ms());
@@ -171,10 +185,9 @@ pub(super) fn run(links: &Arc<Links>, arrived: Arrived, frame: &[u8]) {
     let welcomed = channel.writer.write_all(&welcome.encode());
     if welcomed.is_ok() {
         let Channel { reader, writer } = channel;
-        let _turn = peer.incoming.turn.lock();
-        if !peer.incoming.is_current(number) || links.is_stopping() {
+        let Some(_turn) = peer.incoming.turn(number, || links.is_over(&peer)) else {
             return peer.incoming.release(number);
-        }
+        };
         let leave = Leave { principal, host: from.ip(), ends, looked_at: links.clock().instant() };
         let answers = Answers::new(Box::new(writer), peer.serving.clone());
         let mut receiver = Receiver::new((links.clone(), peer.clone()), answers, Some(leave));
@@ -228,10 +241,12 @@ fn check(links: &Links, hello: &Hello, may_know: bool) -> Result<Arc<PeerLink>, 
             "node {node} is of cluster {other}, this one of cluster {own_cluster}: one of both has another cluster's directory"
         ));
     }
-    let Some(peer) = links.peer(node) else {
-        return Err(format!("node {node} is not one of controller.quorum.voters of node {own}"));
-    };
-    Ok(peer.clone())
+    links.peer(node).ok_or_else(|| {
+        format!(
+            "node {node} is not known to node {own} (yet): neither controller.quorum.voters nor the metadata name it; wait until \
+             node {own} has the metadata that name it, or add it to the cluster"
+        )
+    })
 }
 
 impl NotReplaced {
@@ -269,7 +284,7 @@ mod tests {
     fn a_hello_that_anybody_may_have_sent_takes_no_place_of_a_link_that_lives() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let alive_max = Duration::from_secs(3);
-        let incoming = Incoming::new(alive_max);
+        let incoming = Incoming::new(alive_max, Arc::default());
         let (of_node, of_gateway, elsewhere) = ([10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]);
         let claim_from = |from: [u8; 4], generation: u64, now_ms: u64| {
             let claim = Claim { generation, stream: stream(&listener), from: from.into(), now_ms };
@@ -304,5 +319,27 @@ mod tests {
             (of_gateway(5), claim(7, false, now_ms)),
             (Err(NotReplaced::Later), Err(NotReplaced::Alive))
         );
+    }
+
+    #[test]
+    fn a_link_waits_for_the_earlier_ones_of_its_node_and_not_for_a_later_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (alive_max, handover) = (Duration::from_secs(3), Arc::<Handover>::default());
+        let [incoming, elsewhere] = [(); 2].map(|()| Incoming::new(alive_max, handover.clone()));
+        let claim = |incoming: &Incoming| {
+            let claim =
+                Claim { generation: 1, stream: stream(&listener), from: [10, 0, 0, 1].into(), now_ms: 1 };
+            incoming.claim(claim, |_| true)
+        };
+        assert_eq!((claim(&incoming), claim(&incoming), claim(&elsewhere)), (Ok(1), Ok(2), Ok(1)));
+        let later = incoming.turn(2, || false).expect("nothing is before it");
+        assert!(incoming.turn(1, || false).is_none(), "another one has its place");
+        // The node has moved, and the last link at its old address still takes frames.
+        let looks = std::cell::Cell::new(0);
+        let is_over = || looks.replace(looks.get() + 1) == 2;
+        assert!(elsewhere.turn(1, is_over).is_none());
+        assert_eq!(looks.get(), 3);
+        drop(later);
+        assert!(elsewhere.turn(1, || false).is_some());
     }
 }

@@ -60,6 +60,11 @@ impl Awaited {
 
     /// A node was reached.
     pub fn reached(&self, node: i32) {
+        self.forget(node);
+    }
+
+    /// A node is not one to be reached, or not any more.
+    pub(crate) fn forget(&self, node: i32) {
         self.unreached.lock().remove(&node);
     }
 

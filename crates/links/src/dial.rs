@@ -12,7 +12,7 @@ use super::channel::{Channel, ChannelReader};
 use super::hello::{Hello, Welcome, read_frame};
 use super::reading::Input;
 use super::writing::Writer;
-use super::{Links, PeerLink, set_silence_max};
+use super::{GONE, Links, PeerLink, set_silence_max};
 use mainstem_runtime::clock::machine_now;
 use mainstem_runtime::supervised;
 
@@ -46,8 +46,11 @@ enum DialError {
 pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
     let (mut back_off, mut said) = (BACK_OFF_MIN, String::new());
     let mut is_gone = false;
-    while !links.is_stopping() {
+    while !links.is_over(peer) {
         let dialled = dial(links, peer);
+        if links.is_over(peer) {
+            return;
+        }
         *peer.other_cluster.lock() = match &dialled {
             Err(DialError::OtherCluster { cluster_id, .. }) => Some(cluster_id.clone()),
             _ => None,
@@ -56,7 +59,7 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
             Ok(mut channel) => {
                 (back_off, is_gone) = (BACK_OFF_MIN, false);
                 said.clear();
-                links.awaited().reached(peer.peer.node);
+                note_reached(links, peer);
                 if await_proof(links, peer, &mut channel) {
                     serve(links, peer, channel);
                 }
@@ -68,7 +71,7 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
                     links.node_gone(peer.peer.node);
                 }
                 let (node, text) = (peer.peer.node, error.to_string());
-                links.awaited().not_reached(&peer.peer.voter(), &text, links.now_ms());
+                note_not_reached(links, peer, &text);
                 // A state that lasts is logged once.
                 if said != text {
                     let (host, port) = (&peer.peer.host, peer.peer.port);
@@ -83,11 +86,22 @@ pub(super) fn run(links: &Arc<Links>, peer: &Arc<PeerLink>) {
             }
         }
         let mut outbox = peer.outbox.lock();
-        if !links.is_stopping() {
+        if !links.is_over(peer) {
             peer.wake.wait_for(&mut outbox, back_off);
         }
         back_off = (back_off * 2).min(BACK_OFF_MAX);
     }
+}
+
+/// Notes that a peer was reached, unless it is gone.
+fn note_reached(links: &Links, peer: &PeerLink) {
+    links.peers.unless_gone(peer, || links.awaited().reached(peer.peer.node));
+}
+
+/// Notes why a peer was not reached, unless it is gone.
+fn note_not_reached(links: &Links, peer: &PeerLink, why: &str) {
+    let note = || links.awaited().not_reached(&peer.peer.voter(), why, links.now_ms());
+    links.peers.unless_gone(peer, note);
 }
 
 fn dial(links: &Links, peer: &PeerLink) -> Result<Channel, DialError> {
@@ -114,6 +128,10 @@ fn dial(links: &Links, peer: &PeerLink) -> Result<Channel, DialError> {
     set_silence_max(&stream, links.options.silence.silence_max)?;
     let mut channel =
         links.gate.dial(stream, (peer.peer.node, &peer.peer.host), DIAL_TIME).map_err(unproven)?;
+    if peer.is_gone() {
+        // It sees no hello after it was removed, however long the connection took.
+        return Err(DialError::Unreachable(io::Error::other(GONE)));
+    }
     let hello = Hello {
         cluster_id: links.cluster_id.clone(),
         node: links.node,
@@ -165,7 +183,7 @@ fn await_proof(links: &Links, peer: &PeerLink, channel: &mut Channel) -> bool {
     let mut sign = Vec::new();
     link::heartbeats(&[], &mut sign);
     while !peer.incoming.is_alive(links.now_ms()) {
-        if links.is_stopping() {
+        if links.is_over(peer) {
             return false;
         }
         if !is_said && machine_now().duration_since(begun) >= PROOF_TIME {
@@ -175,7 +193,7 @@ fn await_proof(links: &Links, peer: &PeerLink, channel: &mut Channel) -> bool {
                  its own; its log, or this one, says why it does not"
             );
             tracing::warn!(node, "{why}");
-            links.awaited().not_reached(&peer.peer.voter(), why, links.now_ms());
+            note_not_reached(links, peer, &why);
         }
         if machine_now().duration_since(sign_at) >= links.options.silence.keep_alive {
             sign_at = machine_now();
@@ -186,7 +204,7 @@ fn await_proof(links: &Links, peer: &PeerLink, channel: &mut Channel) -> bool {
         }
         std::thread::sleep(PROOF_EVERY);
     }
-    links.awaited().reached(node);
+    note_reached(links, peer);
     true
 }
 
@@ -198,8 +216,8 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, channel: Channel) {
     };
     let Channel { reader, writer } = channel;
     peer.begin(Some(control));
-    if links.is_stopping() {
-        // The stop has ended all links that were open, and does not know of this one.
+    if links.is_over(peer) {
+        // All links that were open have been ended, and this one was not among them.
         peer.end();
     }
     tracing::info!(node = peer.peer.node, "linked to node {}", peer.peer.node);
@@ -208,7 +226,8 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, channel: Channel) {
         let name = format!("link-answers-{}", peer.peer.node);
         supervised::spawn_vital(&name, "who waits for another node would wait for ever", move || {
             let ended = read_answers(&peer, reader);
-            peer.outbox.lock().end();
+            // The writer may wait for a disk: nobody waits for answers as long as that.
+            peer.close();
             peer.wake.notify_one();
             ended
         })
@@ -219,15 +238,21 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, channel: Channel) {
     };
     peer.close();
     let read = answers.map(mainstem_runtime::sync::Thread::join);
-    if !links.is_stopping() {
+    if links.is_stopping() {
+        return;
+    }
+    let node = peer.peer.node;
+    if peer.is_gone() {
+        tracing::info!(node, "the link to node {node} ended: {GONE}");
+    } else {
         let why = match (written, read) {
             (Err(error), _) => error.to_string(),
             (Ok(()), Ok(Ok(Err(error)))) => error.to_string(),
             _ => "the node has ended it".to_owned(),
         };
-        tracing::warn!(node = peer.peer.node, "the link to node {} ended: {why}", peer.peer.node);
-        links.report_unreachable(peer.peer.node);
+        tracing::warn!(node, "the link to node {node} ended: {why}");
     }
+    links.report_unreachable(node);
 }
 
 /// Reads answers until the link ends.

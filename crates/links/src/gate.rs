@@ -15,7 +15,7 @@ mod secret;
 
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,9 @@ use mainstem_runtime::random;
 use login::Login;
 use refusals::Refusals;
 use secret::NodeSecret;
+
+/// Whichever node is at an address, in the place of its id ([`NodeGate::dial`]): for questions, and not for links.
+pub const ANY_NODE: i32 = -1;
 
 /// The reason why a node that begins without a proof is refused.
 const UNPROVEN: &str = "it speaks as a node and proves nothing: its controllers' listener needs the protocol of this one, and its \
@@ -305,9 +308,36 @@ impl NodeGate {
         self.sasl.is_some() || self.by_certificates
     }
 
-    /// The node that a peer has proven to be, where it has proven that and no user's name.
-    pub(super) fn proven_node(&self, principal: &KafkaPrincipal) -> Option<i32> {
-        self.secret.as_ref().and_then(|_| secret::node_of(&principal.name))
+    /// Returns true if a peer may be the node that wants to join by this id, at this host. It has proven the id to this node, or is
+    /// authenticated as somebody who may act as a node; or it is at that host.
+    pub fn may_join(&self, arrived: &Arrived, (node, host): (i32, &str)) -> bool {
+        if self.secret.is_some() {
+            let name = &arrived.principal.name;
+            return secret::node_of(name) == Some(node) && !secret::is_for_any(name);
+        }
+        let ip = arrived.peer.ip().to_canonical();
+        let is_at_host =
+            || (host, 0).to_socket_addrs().is_ok_and(|mut all| all.any(|one| one.ip().to_canonical() == ip));
+        self.proves() || is_at_host()
+    }
+
+    /// Refuses the link of a peer that has not proven that it is a node which wants to reach this one.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn check_link(&self, principal: &KafkaPrincipal, node: i32) -> Result<(), String> {
+        if self.secret.is_none() {
+            return Ok(());
+        }
+        match secret::node_of(&principal.name) {
+            _ if secret::is_for_any(&principal.name) => {
+                Err("its proof is one for questions of nodes that join, and not for a link".to_owned())
+            }
+            Some(proven) if proven != node => {
+                Err(format!("it has proven to be node {proven}, and says that it is node {node}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses a principal that may not act as a node.

@@ -16,8 +16,10 @@ impl Links {
     /// Links of which none is dialled, and which make no thread.
     pub fn by_hand(identity: LinkIdentity, peers: Vec<Peer>, options: LinksOptions) -> Arc<Links> {
         let gate = Arc::new(NodeGate::open_to_all(options.clock.clone()));
-        let links = Links::unstarted(identity, peers, options, gate);
+        let links = Links::unstarted(identity, options, gate, false);
         links.disk_steps.by_hand();
+        // Nothing fails where no thread is made.
+        let _ = links.set_peers(peers);
         links
     }
 
@@ -38,11 +40,16 @@ impl Links {
     pub fn forget_waiting(&self) {
         self.disk_steps.forget_all();
         self.callers.stop();
-        for peer in &self.peers {
+        for peer in self.peers.all().iter() {
             let waiting = peer.outbox.lock().close();
             // Without the lock: they may hold the last of what asks again when it is dropped.
             drop(waiting);
         }
+    }
+
+    /// Returns true if a node is one of the peers: it is to be dialled, and its links are accepted.
+    pub fn has_peer(&self, node: i32) -> bool {
+        self.peer(node).is_some()
     }
 
     /// A node has refused to be dialled: its process is gone.
@@ -66,7 +73,7 @@ impl WritingEnd {
     /// # Panics
     /// When the node is none of the peers.
     pub fn begin(links: &Arc<Links>, node: i32) -> WritingEnd {
-        let peer = links.peer(node).expect("it is a peer").clone();
+        let peer = links.peer(node).expect("it is a peer");
         peer.begin(None);
         let writer = Writer::new(Vec::new(), links.clone(), links.clock().instant());
         let answers = Input::new(CALL_BYTES_MAX);
@@ -76,7 +83,7 @@ impl WritingEnd {
     /// The bytes that it writes now; none where there is nothing to write.
     ///
     /// # Errors
-    /// What ends the link: it was ended from elsewhere, or batches cannot be read.
+    /// What ends the link: it was ended from elsewhere, as for a node that is no peer any more, or batches cannot be read.
     pub fn write(&mut self) -> io::Result<Vec<u8>> {
         let now = self.links.clock().instant();
         loop {
@@ -142,7 +149,7 @@ impl ReadingEnd {
     /// # Panics
     /// When the node is none of the peers.
     pub fn begin(links: &Arc<Links>, node: i32) -> ReadingEnd {
-        let peer = links.peer(node).expect("it is a peer").clone();
+        let peer = links.peer(node).expect("it is a peer");
         let out = AnswersOut(Arc::new(Mutex::new(Some(Vec::new()))));
         let answers = Answers::new(Box::new(out.clone()), peer.serving.clone());
         let receiver = Receiver::new((links.clone(), peer), answers, None);
@@ -157,7 +164,7 @@ impl ReadingEnd {
     /// Takes bytes that the other end has written.
     ///
     /// # Errors
-    /// What is wrong with them, which ends the link.
+    /// What is wrong with them, or that the node is no peer any more, which ends the link.
     pub fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.receiver.note_received()?;
         self.input.add(bytes);

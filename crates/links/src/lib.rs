@@ -27,6 +27,7 @@ pub mod hand;
 pub mod hello;
 mod out_of_sync;
 mod outbox;
+mod peers;
 mod reading;
 mod setbacks;
 #[cfg(any(test, feature = "testing"))]
@@ -36,42 +37,44 @@ pub mod ticker;
 mod writing;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use mainstem_config::Voter;
 use mainstem_replication::eraftpb::MessageType;
-use mainstem_replication::{CoalescedHeartbeats, GroupId, Outgoing, RepeatAnswer, ReplicaId, Setback};
+use mainstem_replication::{GroupId, Outgoing, RepeatAnswer, ReplicaId, Setback};
 use parking_lot::{Mutex, RwLock};
 
 pub use calls::{CallError, CallHandler, CallKind, CallReply};
-pub use gate::{Arrived, GateNode, NodeGate, read_frame};
+pub use gate::{ANY_NODE, Arrived, GateNode, NodeGate, read_frame};
 pub use group::{DiskStep, EarlierTicks, Group, GroupHandle, ReplicaStatus};
 pub use hello::is_hello;
 
-use accept::Incoming;
 use awaited::Awaited;
-use calls::{Callers, OnAnswer, Serving};
+use calls::{Callers, OnAnswer};
 use disk_steps::DiskSteps;
 use group::is_append;
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::supervised;
-use mainstem_runtime::sync::{self, Condvar, RecvTimeoutError, Thread};
+use mainstem_runtime::sync::{self, RecvTimeoutError, Thread};
 use out_of_sync::OutOfSync;
-use outbox::{Item, Outbox};
+use outbox::Item;
+use peers::{PeerLink, Peers};
 use setbacks::Setbacks;
 pub use throttle::{CATCH_UP_RATE, Rates, Throttle, Throttled};
 
 /// Limit of the bytes of a frame behind its head: that of Kafka's requests (`socket.request.max.bytes`), and more than a
 /// batch can have.
 const BODY_BYTES_MAX: usize = 100 << 20;
-/// Interval at which a caller that waits for an answer checks whether it still wants it.
+/// Interval at which a caller that waits for an answer checks whether it still wants it, and a link that waits for its turn the same.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Threads that serve the requests of other nodes.
 const CALL_THREADS: usize = 4;
+
+/// The reason for which a link with a peer ends that is gone.
+const GONE: &str = "the node was removed from the cluster, or has another address now";
 
 /// Identity of this node towards other nodes.
 #[derive(Debug, Clone)]
@@ -149,7 +152,7 @@ impl Default for SilenceLimits {
     }
 }
 
-/// Links whose writers are to be woken, as bits in the order of peers.
+/// Links whose writers are to be woken, as bits by the ranks of peers.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Wakes(u64);
 
@@ -160,16 +163,13 @@ impl Wakes {
     }
 }
 
-/// Limit of the number of other nodes.
-const PEERS_MAX: usize = 64;
-
 /// All links of this node.
 pub struct Links {
     node: i32,
     generation: u64,
     cluster_id: String,
     options: LinksOptions,
-    peers: Vec<Arc<PeerLink>>,
+    peers: Peers,
     groups: RwLock<Groups>,
     /// A replica of any group that is registered has an earlier tick.
     pub earlier_ticks: Arc<EarlierTicks>,
@@ -204,25 +204,6 @@ struct Groups {
     all: Option<Arc<[Arc<GroupHandle>]>>,
 }
 
-/// State of the links with one other node.
-struct PeerLink {
-    /// Its rank among the peers.
-    rank: usize,
-    peer: Peer,
-    outbox: Mutex<Outbox>,
-    /// The writer waits for something to write, or for its next attempt to dial.
-    wake: Condvar,
-    /// Heartbeats that are coalesced at the peer.
-    coalesced: Mutex<CoalescedHeartbeats<Lead>>,
-    incoming: Incoming,
-    /// Its requests that this node serves.
-    serving: Arc<Serving>,
-    /// The id of its cluster, if it refused the last attempt to dial it as one of another cluster.
-    other_cluster: Mutex<Option<String>>,
-    /// Those of its host, as of the last time that it was looked up.
-    addresses: Mutex<Vec<IpAddr>>,
-}
-
 /// A group that this node leads, by a coalesced heartbeat.
 struct Lead {
     handle: Arc<GroupHandle>,
@@ -230,7 +211,7 @@ struct Lead {
 }
 
 impl Links {
-    /// Starts to dial the peers. Of more than [`PEERS_MAX`] the last ones are left out.
+    /// Starts to dial the peers. Others may be set later ([`Links::set_peers`]).
     ///
     /// # Errors
     /// The system's, when no thread can be made.
@@ -240,12 +221,12 @@ impl Links {
         options: LinksOptions,
         gate: Arc<NodeGate>,
     ) -> std::io::Result<Arc<Links>> {
-        let links = Links::unstarted(identity, peers, options, gate);
-        for peer in &links.peers {
-            let (links, peer) = (links.clone(), peer.clone());
-            links.clone().spawn(format!("link-to-{}", peer.peer.node), move || dial::run(&links, &peer))?;
+        let links = Links::unstarted(identity, options, gate, true);
+        let started = links.set_peers(peers).and_then(|()| links.spawn_callers());
+        if let Err(error) = started {
+            links.stop();
+            return Err(error);
         }
-        links.spawn_callers()?;
         Ok(links)
     }
 
@@ -258,26 +239,21 @@ impl Links {
         Ok(())
     }
 
-    /// Links that nothing dials yet.
+    /// Links without peers. `are_dialled`: each peer that is set gets a thread that dials it.
     fn unstarted(
         identity: LinkIdentity,
-        peers: Vec<Peer>,
         options: LinksOptions,
         gate: Arc<NodeGate>,
+        are_dialled: bool,
     ) -> Arc<Links> {
         let LinkIdentity { node, generation, cluster_id } = identity;
-        let others = peers.into_iter().filter(|peer| peer.node != node).take(PEERS_MAX);
-        let peers: Vec<_> = others
-            .enumerate()
-            .map(|(rank, peer)| Arc::new(PeerLink::new(rank, peer, &options.silence)))
-            .collect();
         let throttle = Throttle::new(options.clock.instant());
         Arc::new(Links {
             node,
             generation,
             cluster_id,
             options,
-            peers,
+            peers: Peers::new(are_dialled),
             groups: RwLock::default(),
             earlier_ticks: Arc::default(),
             out_of_sync: OutOfSync::default(),
@@ -311,9 +287,7 @@ impl Links {
     /// Ends all links and joins their threads.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
-        for peer in &self.peers {
-            peer.end();
-        }
+        self.peers.end_all();
         self.setbacks.rest(self.now_ms()).into_iter().for_each(|line| tracing::warn!("{line}"));
         self.callers.stop();
         let threads = std::mem::take(&mut *self.threads.lock());
@@ -371,13 +345,15 @@ impl Links {
         catches_up: impl Fn(ReplicaId) -> Option<Throttled>,
     ) -> (Wakes, Vec<ReplicaId>) {
         let (mut wakes, mut lost) = (Wakes::default(), Vec::new());
+        let peers = self.peers.all();
         for outgoing in messages {
             // The caller has to learn that it was not sent.
             let is_offer = outgoing.message.get_msg_type() == MessageType::MsgSnapshot;
             let (to, counts) =
                 (outgoing.to, is_append(&outgoing.message) || is_offer || outgoing.begins_coalescing);
             let catches_up = if outgoing.bytes > 0 { catches_up(to) } else { None };
-            let taken = self.peer(to.node()).is_some_and(|peer| {
+            let peer = peers.iter().find(|peer| peer.peer.node == to.node());
+            let taken = peer.is_some_and(|peer| {
                 let mut outbox = peer.outbox.lock();
                 let taken = outbox.push(Item { handle: handle.clone(), outgoing, catches_up });
                 if outbox.wants_wake() {
@@ -418,21 +394,23 @@ impl Links {
 
     /// Wakes writers.
     pub fn wake(&self, wakes: Wakes) {
-        let mut left = wakes.0;
-        while left != 0 {
-            let rank = left.trailing_zeros() as usize;
-            left &= left - 1;
-            self.peers[rank].wake.notify_one();
+        if wakes != Wakes::default() {
+            self.of_ranks(wakes.0, |peer| peer.wake.notify_one());
         }
     }
 
-    fn peer(&self, node: i32) -> Option<&Arc<PeerLink>> {
-        self.peers.iter().find(|peer| peer.peer.node == node)
+    /// Calls `act` with each peer of a set of ranks, in their order.
+    fn of_ranks(&self, ranks: u64, act: impl FnMut(&Arc<PeerLink>)) {
+        self.peers.all().iter().filter(|peer| ranks & (1 << peer.rank) != 0).for_each(act);
+    }
+
+    fn peer(&self, node: i32) -> Option<Arc<PeerLink>> {
+        self.peers.of(node)
     }
 
     /// Has all coalesced heartbeats repeated.
     pub fn repeat(&self, now_ms: u64) {
-        for peer in self.peers.iter().filter(|peer| !peer.coalesced.lock().is_empty()) {
+        for peer in self.peers.all().iter().filter(|peer| !peer.coalesced.lock().is_empty()) {
             peer.add(|outbox| outbox.push_repeat(now_ms));
         }
     }
@@ -448,18 +426,20 @@ impl Links {
 
     /// The nodes of a set of ranks.
     pub fn nodes(&self, ranks: u64) -> Vec<i32> {
-        let of_set = self.peers.iter().filter(|peer| ranks & (1 << peer.rank) != 0);
-        of_set.map(|peer| peer.peer.node).collect()
+        let mut nodes = Vec::new();
+        self.of_ranks(ranks, |peer| nodes.push(peer.peer.node));
+        nodes
     }
 
-    /// Returns true if a host in `controller.quorum.voters` has this address.
+    /// Returns true if the host of a peer has this address.
     fn is_at_a_peer(&self, address: IpAddr) -> bool {
-        self.peers.iter().any(|peer| peer.is_at(address))
+        self.peers.all().iter().any(|peer| peer.is_at(address))
     }
 
     /// The nodes to which there is a link, in ascending order of ids.
     pub fn connected(&self) -> Vec<i32> {
-        let connected = self.peers.iter().filter(|peer| peer.outbox.lock().is_open());
+        let peers = self.peers.all();
+        let connected = peers.iter().filter(|peer| peer.outbox.lock().is_open());
         let mut nodes: Vec<_> = connected.map(|peer| peer.peer.node).collect();
         nodes.sort_unstable();
         nodes
@@ -473,7 +453,7 @@ impl Links {
     /// The clusters of the other nodes, where every one of them answers that it is of another cluster than this node.
     pub fn other_clusters(&self) -> Option<Vec<(i32, String)>> {
         let of_peer = |peer: &Arc<PeerLink>| Some((peer.peer.node, peer.other_cluster.lock().clone()?));
-        let clusters: Option<Vec<_>> = self.peers.iter().map(of_peer).collect();
+        let clusters: Option<Vec<_>> = self.peers.all().iter().map(of_peer).collect();
         clusters.filter(|clusters| !clusters.is_empty())
     }
 
@@ -525,7 +505,7 @@ impl Links {
 
     /// Ends requests whose answers have not come in time.
     pub fn end_overdue_calls(&self, now_ms: u64) {
-        for peer in self.peers.iter() {
+        for peer in self.peers.all().iter() {
             let overdue = peer.outbox.lock().take_overdue(now_ms);
             overdue.into_iter().for_each(|on_answer| on_answer(Err(CallError::TimedOut)));
         }
@@ -617,68 +597,6 @@ impl Links {
         for group in self.groups().iter().filter_map(|one| one.group()) {
             group.report_unreachable(node);
         }
-    }
-}
-
-impl Peer {
-    /// As `controller.quorum.voters` has it.
-    fn voter(&self) -> Voter {
-        Voter { id: self.node, host: self.host.clone(), port: self.port }
-    }
-}
-
-impl PeerLink {
-    fn new(rank: usize, peer: Peer, silence: &SilenceLimits) -> PeerLink {
-        let addresses = peer.host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
-        PeerLink {
-            rank,
-            peer,
-            addresses: Mutex::new(addresses.into_iter().collect()),
-            outbox: Mutex::default(),
-            wake: Condvar::new(),
-            coalesced: Mutex::default(),
-            incoming: Incoming::new(silence.alive_max()),
-            serving: Arc::default(),
-            other_cluster: Mutex::default(),
-        }
-    }
-
-    /// Its host was looked up.
-    fn found_at(&self, addresses: &[SocketAddr]) {
-        *self.addresses.lock() = addresses.iter().map(|address| address.ip().to_canonical()).collect();
-    }
-
-    /// Returns true if its host in `controller.quorum.voters` has this address.
-    fn is_at(&self, address: IpAddr) -> bool {
-        self.addresses.lock().contains(&address.to_canonical())
-    }
-
-    /// Adds something for the writer, and wakes it where it sleeps.
-    fn add(&self, add: impl FnOnce(&mut Outbox)) {
-        let mut outbox = self.outbox.lock();
-        add(&mut outbox);
-        if outbox.wants_wake() {
-            drop(outbox);
-            self.wake.notify_one();
-        }
-    }
-
-    /// A link begins, whose connection is ended by this.
-    fn begin(&self, control: Option<TcpStream>) {
-        self.coalesced.lock().begin();
-        self.outbox.lock().open(control);
-    }
-
-    /// Its link has ended: those that wait for an answer get `Disconnected`.
-    fn close(&self) {
-        let waiting = self.outbox.lock().close();
-        waiting.into_iter().for_each(|on_answer| on_answer(Err(CallError::Disconnected)));
-    }
-
-    fn end(&self) {
-        self.outbox.lock().end();
-        self.wake.notify_one();
-        self.incoming.end();
     }
 }
 

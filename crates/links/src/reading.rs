@@ -14,7 +14,7 @@ use super::calls::{Answers, CallKind};
 use super::channel::ChannelReader;
 use super::gate::NodeGate;
 use super::group::{Group, GroupHandle};
-use super::{BODY_BYTES_MAX, Links, PeerLink};
+use super::{BODY_BYTES_MAX, GONE, Links, PeerLink};
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
@@ -122,8 +122,11 @@ impl Receiver {
     /// Something was read.
     ///
     /// # Errors
-    /// The peer may not act as a node any more.
+    /// The peer may not act as a node any more, or not at its address.
     pub(super) fn note_received(&mut self) -> io::Result<()> {
+        if self.peer.is_gone() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, GONE));
+        }
         self.peer.incoming.note_received(self.links.now_ms());
         self.leave.as_mut().map_or(Ok(()), |leave| leave.check(&self.links.gate))
     }

@@ -30,6 +30,21 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+fn identity(node: i32, generation: u64) -> LinkIdentity {
+    LinkIdentity { node, generation, cluster_id: "c".into() }
+}
+
+fn options(silence: SilenceLimits) -> LinksOptions {
+    LinksOptions {
+        clock: Clock::start(),
+        replica_lag_max_ms: 30_000,
+        catch_up_rate: CATCH_UP_RATE,
+        absence: AbsenceLimits::default(),
+        silence,
+        awaited: Arc::default(),
+    }
+}
+
 /// Links of a node that others dial, without groups.
 struct Alone {
     links: Arc<Links>,
@@ -43,16 +58,12 @@ impl Alone {
     }
 
     fn start_with(peers: Vec<Peer>, silence: SilenceLimits) -> Alone {
-        let identity = LinkIdentity { node: 1, generation: 5, cluster_id: "c".into() };
-        let options = LinksOptions {
-            clock: Clock::start(),
-            replica_lag_max_ms: 30_000,
-            catch_up_rate: CATCH_UP_RATE,
-            absence: AbsenceLimits::default(),
-            silence,
-            awaited: Arc::default(),
-        };
-        let links = Links::start(identity, peers, options, gate()).expect("threads can be made");
+        Alone::start_as(1, peers, silence)
+    }
+
+    fn start_as(node: i32, peers: Vec<Peer>, silence: SilenceLimits) -> Alone {
+        let links = Links::start(identity(node, 5), peers, options(silence), gate());
+        let links = links.expect("threads can be made");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let stop = Arc::new(AtomicBool::new(false));
@@ -97,7 +108,7 @@ fn who_is_no_peer_is_refused_by_name() {
         is_ended(stream);
     };
     check(Hello { cluster_id: "other".into(), ..hello() }, "of cluster other");
-    check(Hello { node: 3, ..hello() }, "not one of controller.quorum.voters");
+    check(Hello { node: 3, ..hello() }, "neither controller.quorum.voters nor the metadata name it");
     check(Hello { node: 1, ..hello() }, "has this node's id");
     check(Hello { to: 4, ..hello() }, "wants to reach node 4");
     assert_eq!(node.links.counts().1, 4);
@@ -245,17 +256,9 @@ impl CallHandler for Backwards {
 
 /// Node 2, which has a link to node 1.
 fn asking(port: u16) -> Arc<Links> {
-    let own = LinkIdentity { node: 2, generation: 1, cluster_id: "c".into() };
     let peers = vec![Peer { node: 1, host: "127.0.0.1".into(), port }];
-    let options = LinksOptions {
-        clock: Clock::start(),
-        replica_lag_max_ms: 30_000,
-        catch_up_rate: CATCH_UP_RATE,
-        absence: AbsenceLimits::default(),
-        silence: SilenceLimits::default(),
-        awaited: Arc::default(),
-    };
-    let links = Links::start(own, peers, options, gate()).expect("threads can be made");
+    let links = Links::start(identity(2, 1), peers, options(SilenceLimits::default()), gate());
+    let links = links.expect("threads can be made");
     wait_for("a link", || (links.connected() == [1]).then_some(()));
     links
 }
@@ -348,3 +351,5 @@ fn a_peer_has_no_more_requests_served_than_a_node_has_in_flight() {
     // Their answers go nowhere when the links are gone.
     keeps.0.lock().clear();
 }
+
+mod peers;

@@ -1,15 +1,16 @@
 //! The making of a node out of what is there before it: its directories, its links, its configuration.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use mainstem_config::{BrokerConfig, Endpoint, Quorum};
-use mainstem_controller::NodeView;
+use mainstem_config::{BrokerConfig, Endpoint, Voter};
+use mainstem_controller::{FirstController, NodeView};
 use mainstem_coordination::groups::{GroupConfig, GroupCoordinator};
 use mainstem_coordination::transactions::TransactionCoordinator;
 use mainstem_coordinators::groups::Groups;
 use mainstem_coordinators::transactions::{self, Transactions};
 use mainstem_links::Links;
+use mainstem_log::dir::LogDir;
+use mainstem_replication::ReplicaId;
 use mainstem_requests::authorization::Authorization;
 use mainstem_requests::quotas::Quotas;
 use mainstem_runtime::alarm::Alarm;
@@ -21,13 +22,16 @@ use mainstem_store::attached::Attached;
 use mainstem_store::journals::Journals;
 use mainstem_store::log_dirs::LogDirs;
 use mainstem_store::opening::OpeningProgress;
+use mainstem_store::replicas::Founding;
 use mainstem_store::store::{Store, StoreParts, StorePeers};
-use mainstem_wire::Uuid;
 
-use crate::cluster::{Cluster, RoleNews};
+use crate::cluster::{Cluster, RoleNews, RoleReceiver};
 use crate::controller::{Controller, ControllerError};
 use crate::local::Local;
 use crate::node::Node;
+
+/// The incarnation of the replicas of the nodes that found a cluster.
+const FIRST_INCARNATION: u32 = 1;
 
 /// Parts that a node is made of.
 pub struct NodeParts {
@@ -59,14 +63,44 @@ pub struct NodeParts {
 pub struct NodePeers {
     /// The connections to them.
     pub links: Arc<Links>,
-    /// All nodes, this one included.
-    pub quorum: Quorum,
-    /// The directories of their metadata logs, by node.
-    pub directories: BTreeMap<i32, Uuid>,
+    /// All nodes, this one included, as they were known last.
+    pub known: Vec<Voter>,
+    /// Those that have founded the cluster; none where this node has joined it.
+    pub first: Vec<FirstController>,
+    /// The incarnation of this node's replica of the metadata log.
+    pub incarnation: u32,
+    /// The level of `mainstem.version` that the cluster has had when this node joined it; 0 of a node that has founded it.
+    pub joined_at_level: i16,
     /// The highest level of `mainstem.version` at which this node can work.
     pub mainstem_version: i16,
     /// The level at which the cluster has begun: the highest at which all of its first nodes could work.
     pub first_mainstem_version: i16,
+}
+
+impl NodePeers {
+    /// The replica of the metadata log of this node, and the voters with which that log has begun; none where it has joined.
+    fn founding(&self, node: i32) -> Founding {
+        let voters = self.first.iter().map(|first| ReplicaId::new(first.node, FIRST_INCARNATION));
+        Founding { own: ReplicaId::new(node, self.incarnation), voters: voters.collect() }
+    }
+
+    /// Makes the controller of a node and its place among these.
+    fn join(
+        self,
+        (view, metadata_dir): (NodeView, &Arc<LogDir>),
+        local: &Arc<Local>,
+        journals: &Journals,
+        roles: (Arc<RoleNews>, RoleReceiver),
+    ) -> Result<(Arc<Controller>, Arc<Cluster>), ControllerError> {
+        // The leader of the metadata log sends the changes of members with the log.
+        local.store.raise_to_level(self.joined_at_level);
+        let founding = self.founding(view.node_id());
+        let of_links = (&self.links, journals);
+        let controller = Controller::in_cluster(view, metadata_dir, founding, of_links, local.clone())?;
+        let of = (local.clone(), controller.clone());
+        let cluster = Cluster::new(of, (self.first, self.known), self.links, roles);
+        Ok((controller, cluster))
+    }
 }
 
 impl Node {
@@ -131,12 +165,10 @@ impl Node {
             host: OnceLock::new(),
         });
         let (controller, cluster) = match peers {
-            Some(NodePeers { links, quorum, directories, .. }) => {
-                let of_links = (&links, &*journals);
-                let controller =
-                    Controller::in_cluster(view, &metadata_dir, &quorum, of_links, local.clone())?;
-                let of = (local.clone(), controller.clone());
-                (controller, Some(Cluster::new(of, (quorum, directories), links, (roles, news))))
+            Some(peers) => {
+                let (controller, cluster) =
+                    peers.join((view, &metadata_dir), &local, &journals, (roles, news))?;
+                (controller, Some(cluster))
             }
             None => (Controller::new(view, &metadata_dir, accept_unprotected, local.clone())?, None),
         };

@@ -3,13 +3,14 @@
 //! Threads: `cluster-roles` (roles of this node's replicas: coordinators are loaded and unloaded, leaders made known) and
 //! `cluster-members` (heartbeats, fencing). A node without others has none of this.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use mainstem_config::Quorum;
-use mainstem_controller::{ConfigResource, LeaderNote, MetadataStateMachine, NodeStart, ResourceKind};
+use mainstem_config::Voter;
+use mainstem_controller::{
+    ConfigResource, FirstController, LeaderNote, MetadataStateMachine, NodeStart, ResourceKind,
+};
 use mainstem_records::LeaderEpoch;
 use mainstem_wire::{ErrorCode, Uuid};
 use parking_lot::Mutex;
@@ -34,6 +35,7 @@ pub mod leaders;
 mod leaving;
 mod lost;
 mod members;
+mod nodes;
 mod out_of_sync;
 mod registration;
 mod roles;
@@ -43,6 +45,7 @@ use calls::{Answered, Ask, Led};
 use clocks::Clocks;
 use leaders::{Leader, LeaderTable, PartitionKey, Unnoted};
 use members::{HeartbeatSchedule, LeaderlessLooks, Members};
+use nodes::Nodes;
 pub use roles::{RoleNews, RoleReceiver};
 
 /// A small question, as JSON.
@@ -68,11 +71,8 @@ pub struct Cluster {
     own: i32,
     local: Arc<Local>,
     controller: Arc<Controller>,
-    /// All nodes.
-    pub quorum: Quorum,
-    /// The directories of their metadata logs, by node.
-    pub directories: BTreeMap<i32, Uuid>,
-    /// The connections to them.
+    nodes: Nodes,
+    /// The connections to the other nodes.
     pub links: Arc<Links>,
     /// Leaders of the partitions.
     pub(crate) leaders: LeaderTable,
@@ -126,17 +126,16 @@ impl LedCounters {
 type OnCurrent = Box<dyn FnOnce(bool) + Send>;
 
 impl Cluster {
-    /// This node among others, with nothing known yet. `directories`: those of the metadata logs, by node.
+    /// This node among others, with nothing known yet but the nodes that have founded the cluster, and all nodes as they were known last.
     pub fn new(
         (local, controller): (Arc<Local>, Arc<Controller>),
-        (quorum, directories): (Quorum, BTreeMap<i32, Uuid>),
+        (first, known): (Vec<FirstController>, Vec<Voter>),
         links: Arc<Links>,
         (roles, news): (Arc<RoleNews>, RoleReceiver),
     ) -> Arc<Cluster> {
         let cluster = Arc::new(Cluster {
             own: local.id,
-            quorum,
-            directories,
+            nodes: Nodes::new(first, known),
             links,
             leaders: LeaderTable::default(),
             registered: Mutex::default(),
@@ -254,6 +253,7 @@ impl Cluster {
             }
             self.unnoted.end_unless(|| self.controller.decides());
             self.report_lost_replicas(&mut lost);
+            self.retry_links();
             sync::sleep(Duration::from_millis(100));
         }
     }
@@ -400,6 +400,10 @@ impl Cluster {
 }
 
 impl MetadataEvents for Cluster {
+    fn controllers_changed(&self) {
+        self.follow_nodes();
+    }
+
     /// Nodes that are silent when this one decides have been silent for long.
     fn begins_to_decide(&self) {
         self.members.lock().begin(self.local.clock.mono_ms());
@@ -432,7 +436,7 @@ impl MetadataEvents for Cluster {
         let own = self.own.to_string();
         let in_file = replication.follower_throttled_rate.filter(|_| set_for(own).is_none());
         let rate_of = |node: i32| set_for(node.to_string()).or_else(|| set_for(String::new())).or(in_file);
-        let followers = self.quorum.ids().filter_map(|node| Some((node, rate_of(node)?))).collect();
+        let followers = self.node_ids().into_iter().filter_map(|node| Some((node, rate_of(node)?))).collect();
         if self.links.set_rates(Rates { leader: replication.leader_throttled_rate, followers }) {
             self.local.store.copies.note_rates(self.local.clock.instant());
         }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use mainstem_config::{BrokerConfig, Quorum};
+use mainstem_config::BrokerConfig;
 use mainstem_controller::snapshot_format::QuorumRecords;
 use mainstem_controller::{
     ConfigResource, Decision, DirectoryAssignment, MetadataImage, MetadataStateMachine, NodeStart, NodeView,
@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 
 use crate::local::Local;
 use mainstem_links::Links;
-use mainstem_replication::ReplicaId;
+use mainstem_replication::{ReplicaId, WantedMembers};
 use mainstem_runtime::clock::Clock;
 use mainstem_runtime::random;
 use mainstem_runtime::supervised::AbortOnPanic;
@@ -92,6 +92,9 @@ pub(crate) trait MetadataEvents: Send + Sync {
 
     /// The rates of replication may have changed.
     fn rates_changed(&self);
+
+    /// The metadata may name other nodes of the cluster.
+    fn controllers_changed(&self);
 }
 
 /// The level of `mainstem.version` from which lost replicas are replaced.
@@ -175,13 +178,14 @@ impl Controller {
     }
 
     /// Opens this node's replica of a cluster's metadata log. What its newest snapshot holds is known, and nothing is applied yet.
+    /// `founding`: the replica, and the voters with which the log begins where the journal does not know it; none of a node that joins.
     ///
     /// # Errors
     /// When log or snapshot cannot be opened.
     pub fn in_cluster(
         view: NodeView,
         dir: &Arc<LogDir>,
-        quorum: &Quorum,
+        founding: Founding,
         (links, journals): (&Arc<Links>, &Journals),
         local: Arc<Local>,
     ) -> Result<Arc<Self>, ControllerError> {
@@ -198,17 +202,17 @@ impl Controller {
             opened.map_err(|source| StoreError::Open { partition: identity.topic_partition(), source })?;
         let bootstrap = bootstrap::read(dir)?;
         takeover::check_users(bootstrap::users(&bootstrap), view.start(), false)?;
-        let voters = quorum.ids().map(|node| ReplicaId::new(node, 1)).collect();
         let opening = OpenReplica {
             dir,
             journals,
             identity: &identity,
-            founding: Founding { own: ReplicaId::new(view.node_id(), 1), voters },
+            founding,
             events: news.clone(),
             links,
             broadcast_commit: true,
         };
         let log = opening.open(log, settings)?;
+        log.believe_changes();
         let mut machine = MetadataStateMachine::default();
         let (snapshots, snapshot_bytes) = NodeSnapshots::open(&log, &mut machine)?;
         takeover::check_features(machine.image(), &view)?;
@@ -353,6 +357,7 @@ impl Controller {
             }
             self.reconfigure();
             self.rates_changed();
+            self.follow_controllers();
             set_aside_at_start(&local.store, &self.image());
             let placed = place_all(&local.store.dirs, &self.image(), local.id);
             self.note_lost(&placed.lost);
@@ -385,6 +390,31 @@ impl Controller {
                 self.local.store.members.note_unopened((*topic, *index), incarnation, true, now);
             }
         }
+    }
+
+    /// Has the group of the metadata log get the members that the metadata name, and the node link to them.
+    pub(crate) fn follow_controllers(&self) {
+        self.want_quorum();
+        if let Some(events) = self.events() {
+            events.controllers_changed();
+        }
+    }
+
+    /// Has the leader of the metadata log look after its members: those that the metadata name vote, or follow.
+    pub(crate) fn want_quorum(&self) {
+        let image = self.image();
+        if image.controllers_version() == 0 {
+            return;
+        }
+        let mut wanted = WantedMembers::default();
+        for (node, controller) in image.controllers() {
+            let replica = ReplicaId::new(node, controller.incarnation);
+            let members = if controller.votes { &mut wanted.voters } else { &mut wanted.learners };
+            members.push(replica);
+        }
+        self.log.want_members(wanted, image.controllers_version());
+        let store = &self.local.store;
+        store.members.look_after(store, &self.log);
     }
 
     fn rates_changed(&self) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
-use mainstem_config::{BrokerConfig, Endpoint};
+use mainstem_config::{BrokerConfig, Endpoint, Voter};
 use mainstem_coordinators::driver::Loads;
 use mainstem_coordinators::groups::Groups;
 use mainstem_coordinators::transactions::Transactions;
@@ -27,6 +27,9 @@ pub trait Host: Send + Sync {
 
     /// Puts a subscription to client metrics into force (KIP-714); it is removed if it has no values.
     fn subscription_changed(&self, name: &str, values: &BTreeMap<String, String>);
+
+    /// Takes note of the nodes of the cluster, so that the next start finds them. Blocks on the disk.
+    fn nodes_changed(&self, nodes: &[Voter]);
 }
 
 /// A node without the others.

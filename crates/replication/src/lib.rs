@@ -42,7 +42,7 @@ pub use error::{LeaderAppendError, MessageError, ReplicaError};
 pub use group::{Configuration, GroupId, ReplicaId};
 pub use index::{EntryIndex, Position, RECENT_MAX, RECENT_MIN};
 pub use raft::eraftpb;
-pub use reconcile::Step;
+pub use reconcile::{Step, WantedMembers};
 pub use replica::{
     Replica, ReplicaOptions, StepError,
     copies::finish_replacement,

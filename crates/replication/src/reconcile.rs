@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a learner that is not wanted | removes it |
 //! | not all that are wanted | adds a learner for each |
-//! | learners that are wanted | waits until each has caught up for a second, and enters a joint configuration |
+//! | learners that are to vote | waits until each has caught up for a second, and enters a joint configuration |
 //! | a joint configuration, and the leader stays | leaves it |
 //! | a joint configuration, and the leader goes | gives leadership to a voter that stays |
 //! | those that are wanted | is done |
@@ -44,6 +44,26 @@ pub(crate) struct LeaderView<'a> {
     pub(crate) peers: &'a [PeerView],
 }
 
+/// The members that a group is to have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WantedMembers {
+    /// The replicas that are to vote; none: that is not known.
+    pub voters: Vec<ReplicaId>,
+    /// The replicas that are to get the log, and not to vote.
+    pub learners: Vec<ReplicaId>,
+}
+
+impl WantedMembers {
+    /// Voters, and no learners.
+    pub fn of_voters(voters: &[ReplicaId]) -> WantedMembers {
+        WantedMembers { voters: voters.to_vec(), learners: Vec::new() }
+    }
+
+    fn contains(&self, id: &ReplicaId) -> bool {
+        self.voters.contains(id) || self.learners.contains(id)
+    }
+}
+
 /// The next step of a leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
@@ -67,9 +87,8 @@ pub(crate) struct Reconciler {
 }
 
 impl Reconciler {
-    /// The next step of a leader that has applied all earlier changes, and does not give leadership away now. `wanted` has the replicas
-    /// that are to vote; none: that is not known.
-    pub(crate) fn next(&mut self, wanted: &[ReplicaId], view: LeaderView<'_>, now_ms: u64) -> Step {
+    /// The next step of a leader that has applied all earlier changes, and does not give leadership away now.
+    pub(crate) fn next(&mut self, wanted: &WantedMembers, view: LeaderView<'_>, now_ms: u64) -> Step {
         self.note_caught_up(view.peers, now_ms);
         let Configuration { voters, learners, voters_outgoing, .. } = view.configuration;
         if !voters_outgoing.is_empty() {
@@ -78,30 +97,37 @@ impl Reconciler {
                 false => self.hand_over(view, now_ms),
             };
         }
-        if wanted.is_empty() {
+        if wanted.voters.is_empty() {
             return Step::Wait;
         }
         if let Some(left) = learners.iter().find(|learner| !wanted.contains(learner)) {
             return Step::Change(MemberChange::RemoveLearner(*left));
         }
-        let mut missing = wanted.iter().filter(|id| !voters.contains(id));
-        if let Some(new) = missing.clone().find(|id| !learners.contains(id)) {
+        let is_member = |id: &ReplicaId| voters.contains(id) || learners.contains(id);
+        // One that votes and is to be a learner leaves first.
+        if let Some(new) = wanted.voters.iter().chain(&wanted.learners).find(|id| !is_member(id)) {
             return Step::Change(MemberChange::AddLearner(*new));
         }
+        self.change_voters(&wanted.voters, view, now_ms)
+    }
+
+    /// The step to the voters that are wanted, each of which is a member.
+    fn change_voters(&self, wanted: &[ReplicaId], view: LeaderView<'_>, now_ms: u64) -> Step {
+        let voters = &view.configuration.voters;
         let is_ready = |id: &ReplicaId| self.has_caught_up(*id, now_ms);
-        if !missing.clone().all(is_ready) {
+        let add: Vec<_> = wanted.iter().copied().filter(|id| !voters.contains(id)).collect();
+        if !add.iter().all(is_ready) {
             return Step::Wait;
         }
         let remove: Vec<_> = voters.iter().copied().filter(|voter| !wanted.contains(voter)).collect();
-        if missing.next().is_none() && remove.is_empty() {
+        if add.is_empty() && remove.is_empty() {
             return Step::Done;
         }
         // The new voters have to be able to decide without those that go.
-        let able = wanted.iter().filter(|id| **id == view.own || self.has_caught_up(**id, now_ms)).count();
+        let able = wanted.iter().filter(|id| **id == view.own || is_ready(id)).count();
         if able <= wanted.len() / 2 {
             return Step::Wait;
         }
-        let add = wanted.iter().copied().filter(|id| !voters.contains(id)).collect();
         Step::Change(MemberChange::EnterJoint { add, remove })
     }
 
@@ -161,6 +187,8 @@ mod tests {
         lacking: Vec<(i32, u64)>,
         away: Vec<i32>,
         own: ReplicaId,
+        /// The replicas that are to get the log, and not to vote.
+        observers: Vec<ReplicaId>,
         reconciler: Reconciler,
         now_ms: u64,
     }
@@ -172,6 +200,7 @@ mod tests {
                 lacking: Vec::new(),
                 away: Vec::new(),
                 own: id(1),
+                observers: Vec::new(),
                 reconciler: Reconciler::default(),
                 now_ms: 0,
             }
@@ -198,7 +227,11 @@ mod tests {
                 .collect();
             peers.dedup();
             let view = LeaderView { own: self.own, configuration: &self.configuration, peers: &peers };
-            self.reconciler.next(wanted, view, self.now_ms)
+            self.reconciler.next(
+                &WantedMembers { voters: wanted.to_vec(), learners: self.observers.clone() },
+                view,
+                self.now_ms,
+            )
         }
 
         /// Carries a change out as the library does.
@@ -378,5 +411,30 @@ mod tests {
         let enter = MemberChange::EnterJoint { add: vec![next], remove: vec![id(2)] };
         assert_eq!(steps[..2], [Step::Change(MemberChange::AddLearner(next)), Step::Change(enter)]);
         assert_eq!(steps.last(), Some(&Step::Done));
+    }
+
+    #[test]
+    fn learners_that_are_wanted_stay_and_a_voter_that_is_to_be_one_leaves_first() {
+        let mut group = Group::of(&[1, 2, 3]);
+        group.observers = ids(&[4]);
+        group.lacking = vec![(4, u64::MAX)];
+        let voters = ids(&[1, 2, 3]);
+        assert_eq!(group.run(&voters), [Step::Change(MemberChange::AddLearner(id(4))), Step::Done]);
+        assert_eq!(group.next(&voters), Step::Done, "it may be as far behind as it likes");
+        group.observers = ids(&[3, 4]);
+        let steps = group.run(&ids(&[1, 2]));
+        let expected = [
+            Step::Change(MemberChange::EnterJoint { add: vec![], remove: ids(&[3]) }),
+            Step::Change(MemberChange::LeaveJoint),
+            Step::Change(MemberChange::AddLearner(id(3))),
+            Step::Done,
+        ];
+        assert_eq!(steps, expected);
+        group.observers = ids(&[3]);
+        group.lacking.clear();
+        let steps = group.run(&ids(&[1, 2, 4]));
+        let enter = Step::Change(MemberChange::EnterJoint { add: ids(&[4]), remove: vec![] });
+        assert_eq!(steps, [enter, Step::Change(MemberChange::LeaveJoint), Step::Done]);
+        assert_eq!(group.configuration.learners, ids(&[3]));
     }
 }

@@ -97,6 +97,8 @@ pub struct Replica {
     copy: Option<(ImportedLog, u64)>,
     /// Members may change, as far as is known: once they may, they always may.
     members_may_change: bool,
+    /// See [`Replica::believe_changes`].
+    believes_changes: bool,
     /// The progress of a leader towards the members that are wanted, and its term.
     reconciler: (u64, Reconciler),
     now_ms: u64,
@@ -165,6 +167,7 @@ impl Replica {
             effects: Effects::default(),
             copy: None,
             members_may_change: false,
+            believes_changes: false,
             reconciler: Default::default(),
             now_ms,
             failed: None,
@@ -347,6 +350,10 @@ impl Replica {
         match checked {
             _ if may_now => checked_later.map(|()| true),
             Err(MessageError::Sender(_)) if !self.configuration().voters.is_empty() => checked.map(|()| true),
+            _ if checked_later.is_ok() && self.believes_changes => {
+                self.let_members_change();
+                Ok(true)
+            }
             _ if checked_later.is_ok() => Ok(false),
             _ => checked.map(|()| true),
         }

@@ -102,7 +102,7 @@ pub(crate) struct Node {
     /// 5 s. A simulated node does so immediately, so that some node can report each lost record.
     checkpoint: Vec<i64>,
     /// Offsets by partition. Everything before them was committed and durable when the node ran last, and survives.
-    kept_ends: Vec<Kept>,
+    kept_ends: Vec<CommittedEnd>,
     /// Files of it were lost, which is the only reason why it may lack promised records.
     has_lost_files: bool,
     schedule: Option<Schedule>,
@@ -116,7 +116,7 @@ pub(crate) struct Node {
 
 /// An offset of a replica.
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct CommittedEnd {
     of: ReplicaId,
     end: i64,
 }
@@ -179,7 +179,7 @@ impl Node {
             delay_max_ms: 0,
             log_append_time,
             checkpoint: vec![0; partitions.len()],
-            kept_ends: vec![Kept { of: id, end: 0 }; partitions.len()],
+            kept_ends: vec![CommittedEnd { of: id, end: 0 }; partitions.len()],
             has_lost_files: false,
             schedule,
             directories: BTreeMap::new(),
@@ -511,7 +511,7 @@ impl Node {
             let kept = &mut self.kept_ends[number];
             // Another replica begins with nothing.
             if let Some(own) = own.filter(|own| *own != kept.of) {
-                *kept = Kept { of: own, end: 0 };
+                *kept = CommittedEnd { of: own, end: 0 };
             }
             kept.end = ends.durable_end.min(ends.high_watermark).max(kept.end);
         }

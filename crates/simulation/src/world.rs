@@ -12,9 +12,10 @@ use crate::links::Links;
 use crate::node::{Node, NodeOptions, act_for};
 use mainstem_log::PartitionIdentity;
 use mainstem_log::sim::Random;
+use mainstem_node::node::Node as BrokerNode;
 use mainstem_replication::history::{Event, Operation, Outcome, Violation, check};
 use mainstem_replication::{Lost, ReplicaId};
-use mainstem_runtime::schedule::Schedule;
+use mainstem_runtime::schedule::{Group, Schedule};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -518,6 +519,12 @@ impl World {
                 self.take_down(node, Stop::Clean, self.now_ms);
             }
         }
+    }
+
+    /// The node that decides changes of the metadata, with its threads.
+    pub(crate) fn deciding(&self) -> Option<(&Arc<BrokerNode>, &Group)> {
+        let mut serving = self.nodes.iter().filter_map(Node::in_service);
+        serving.find(|(node, _)| node.controller.decides())
     }
 
     /// The node that leads a partition in the newest term.

@@ -95,15 +95,17 @@ impl Journals {
 
     /// Has the nodes' files get the formats of a level of `mainstem.version`, with [`Self::raise_formats`]. Levels only rise.
     pub(crate) fn raise_to_level(&self, level: i16) {
-        self.level.fetch_max(level, Ordering::AcqRel);
+        if self.level.fetch_max(level, Ordering::AcqRel) >= level {
+            return;
+        }
         let open = self.open.lock();
         open.values().for_each(|open| self.note_level(&mut open.journal.lock()));
     }
 
     /// Has members of groups change where the level allows it. Older journals have what it takes; releases that do not know of it are
-    /// gone from the cluster.
+    /// gone from the cluster. A journal of the second format says so before the metadata are known, which may come with such a change.
     fn note_level(&self, journal: &mut Journal) {
-        if self.level() >= LEVEL_OF_MEMBER_CHANGES {
+        if self.level() >= LEVEL_OF_MEMBER_CHANGES || journal.format() >= JournalFormat::V2 {
             journal.let_members_change();
         }
     }

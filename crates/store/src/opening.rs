@@ -9,7 +9,7 @@ use mainstem_log::dir::{LastStop, LogDir};
 use mainstem_log::partition_dir::SetAside;
 use mainstem_log::{Log, LogError, PartitionIdentity, RecoveryWatch};
 use mainstem_records::LeaderEpoch;
-use mainstem_replication::ReplicaId;
+use mainstem_replication::{ReplicaId, WantedMembers};
 use mainstem_wire::Uuid;
 use parking_lot::Mutex;
 
@@ -321,7 +321,7 @@ fn open_partition(
         };
         let partition = opening.open(log, settings.clone())?;
         if image.group.is_some() {
-            partition.want_members(wanted(image), image.wanted_version());
+            partition.want_members(WantedMembers::of_voters(&wanted(image)), image.wanted_version());
         }
         opening.register(&partition);
         return Ok((partition, false));

@@ -81,12 +81,41 @@ impl Node {
         self.id
     }
 
-    /// Writes the properties that Kafka and Mainstem both understand. `public` has the ports at which other nodes and clients connect to
-    /// each node.
+    /// Writes the properties that Kafka and Mainstem both understand, of a node of a new cluster. `public` has the ports at which other
+    /// nodes and clients connect to each node.
     pub(super) fn write_properties(&self, own: Ports, public: &[Ports], more: &BTreeMap<String, String>) {
         let voters =
             (1..).zip(public).map(|(id, ports): (i32, _)| format!("{id}@127.0.0.1:{}", ports.controller));
         let voters = voters.collect::<Vec<_>>().join(",");
+        self.write_properties_with(&format!("controller.quorum.voters={voters}"), own, public, more);
+    }
+
+    /// Writes the properties of a node that joins the cluster of the other nodes.
+    pub(super) fn write_properties_to_join(
+        &self,
+        own: Ports,
+        public: &[Ports],
+        more: &BTreeMap<String, String>,
+    ) {
+        let others = (1..).zip(public).filter(|(id, _): &(i32, _)| *id != self.id);
+        let servers = others.map(|(_, ports)| format!("127.0.0.1:{}", ports.controller));
+        let servers = servers.collect::<Vec<_>>().join(",");
+        self.write_properties_with(
+            &format!("controller.quorum.bootstrap.servers={servers}"),
+            own,
+            public,
+            more,
+        );
+    }
+
+    /// The same with a line that names the quorum.
+    fn write_properties_with(
+        &self,
+        quorum: &str,
+        own: Ports,
+        public: &[Ports],
+        more: &BTreeMap<String, String>,
+    ) {
         let advertised = public[usize::try_from(self.id - 1).unwrap()].plain;
         let Ports { plain, controller } = own;
         let data: Vec<_> = self.log_dirs().iter().map(|dir| dir.display().to_string()).collect();
@@ -94,7 +123,7 @@ impl Node {
         let mut text = format!(
             "process.roles=broker,controller\n\
              node.id={id}\n\
-             controller.quorum.voters={voters}\n\
+             {quorum}\n\
              listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller}\n\
              advertised.listeners=PLAINTEXT://127.0.0.1:{advertised}\n\
              inter.broker.listener.name=PLAINTEXT\n\

@@ -3,6 +3,7 @@
 
 mod away;
 mod internal;
+mod joining;
 mod kills;
 mod load;
 mod scene;
@@ -17,17 +18,18 @@ use scene::{Scene, partitions, targets};
 /// The topic of most tests.
 const TOPIC: &str = "moving";
 
+/// Creates the topic with these replicas, and begins to write to it.
+fn loaded(scene: &mut Scene, replicas: &[&[i32]]) -> Load {
+    scene.create(&NewTopic::new(TOPIC).replicas(replicas.iter().map(|nodes| nodes.to_vec())));
+    Load::start(scene, &partitions(TOPIC, replicas.len()), load::Fill { records: 200, value_bytes: 1_000 })
+}
+
 #[test]
 fn all_replicas_and_their_leaders_move_to_other_nodes() {
     let mut scene = Scene::start("cluster-moves", System::Mainstem);
     let before: [&[i32]; 4] = [&[1, 2], &[2, 1], &[1, 2], &[3, 1]];
     let after: [&[i32]; 4] = [&[3, 4], &[4, 3], &[4, 3], &[2, 4]];
-    scene.create(&NewTopic::new(TOPIC).replicas(before.map(Vec::from)));
-    let load = Load::start(
-        &scene,
-        &partitions(TOPIC, before.len()),
-        load::Fill { records: 200, value_bytes: 1_000 },
-    );
+    let load = loaded(&mut scene, &before);
     scene.move_to(&targets(TOPIC, &after));
     load.await_more();
     let written = load.end();

@@ -105,7 +105,7 @@ fn log_end(cluster: &Cluster, node: i32) -> Option<i64> {
 }
 
 /// The base offset of a node's first segment; 0 while the files change.
-fn first_segment(cluster: &Cluster, node: i32) -> i64 {
+pub(crate) fn first_segment(cluster: &Cluster, node: i32) -> i64 {
     segments(cluster, node).pop_first().map_or(0, |(base, _)| base)
 }
 

@@ -108,7 +108,7 @@ fn describe(broker: &Broker, version: i16) -> PartitionData<'static> {
     }
 }
 
-/// The progress of each voter, by the leader of the metadata log. Another node answers only who leads.
+/// The progress of each voter and observer, by the leader of the metadata log. Another node answers only who leads.
 fn describe_cluster(
     broker: &Broker,
     cluster: &Cluster,
@@ -130,12 +130,12 @@ fn describe_cluster(
     let Now { wall_ms: now, mono_ms } = broker.clock.now();
     let log_end = log.ends().map_or(0, |ends| ends.log_end);
     let in_sync = log.in_sync();
-    let voters = cluster.quorum.ids().map(|id| {
+    let state = |id: i32| {
         let behind = matched.iter().find(|(node, _)| *node == id).map_or(last, |(_, index)| last - index);
         let behind = if id == broker.local.id { 0 } else { i64::try_from(behind).unwrap_or(i64::MAX) };
         // Entries are counted, and a batch is one entry, so that this is the least of its end.
         let log_end_offset = log_end.saturating_sub(behind).max(0);
-        let directory = cluster.directories.get(&id).copied().filter(|_| version >= 2);
+        let directory = cluster.directory(id).filter(|_| version >= 2);
         let caught_up = if in_sync.contains(&id) { now } else { -1 };
         let silent_ms = cluster.silent_ms(id, mono_ms);
         let fetched = silent_ms.map_or(-1, |ms| now.saturating_sub_unsigned(ms));
@@ -149,12 +149,13 @@ fn describe_cluster(
             last_caught_up_timestamp: caught_up,
             ..Default::default()
         }
-    });
+    };
     PartitionData {
         leader_id: broker.local.id,
         leader_epoch: broker.controller.epoch(),
         high_watermark,
-        current_voters: voters.collect(),
+        current_voters: cluster.voters().into_iter().map(&state).collect(),
+        observers: cluster.observers().into_iter().map(&state).collect(),
         ..Default::default()
     }
 }
@@ -173,7 +174,7 @@ fn nodes(broker: &Broker) -> Vec<Node<'static>> {
         }],
         ..Default::default()
     };
-    cluster.quorum.voters.iter().map(node).collect()
+    cluster.nodes().iter().map(node).collect()
 }
 
 /// The controller has no listener of its own: it is reached through the broker's.

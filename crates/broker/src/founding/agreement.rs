@@ -103,7 +103,13 @@ pub(super) fn next(own: &Statement, others: &BTreeMap<i32, Statement>) -> Result
             let mainstem_version = levels.min().unwrap_or(own.mainstem_version);
             let cluster_id = cluster_id.clone();
             match is_lowest && voters.len() == own.voters.len() {
-                true => Ok(Step::Write(Founding { cluster_id, voters, mainstem_version })),
+                true => Ok(Step::Write(Founding {
+                    cluster_id,
+                    voters,
+                    mainstem_version,
+                    joined: None,
+                    nodes: Vec::new(),
+                })),
                 false => Ok(Step::Wait { missing }),
             }
         }
@@ -125,7 +131,13 @@ mod tests {
 
     fn founded() -> Founding {
         let voters = [1, 2, 3].map(|node| (node, format!("d{node}")));
-        Founding { cluster_id: "c".into(), voters: voters.into(), mainstem_version: 2 }
+        Founding {
+            cluster_id: "c".into(),
+            voters: voters.into(),
+            mainstem_version: 2,
+            joined: None,
+            nodes: Vec::new(),
+        }
     }
 
     fn step(own: Statement, others: &[Statement]) -> Result<Step, FoundingError> {

@@ -11,7 +11,8 @@ use mainstem_links::{Arrived, is_hello, read_frame};
 use mainstem_runtime::supervised;
 use serde::{Deserialize, Serialize};
 
-use super::{ANSWER_TIME, BYTES_MAX, Founder, MAGIC};
+use super::joining::JOIN_MAGIC;
+use super::{ANSWER_TIME, BYTES_MAX, Founder, JoinAnswer, JoinRequest, MAGIC};
 
 /// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
@@ -84,6 +85,7 @@ impl Founder {
         };
         match self.links.get() {
             _ if frame.starts_with(MAGIC) => self.reply(arrived),
+            _ if frame.starts_with(JOIN_MAGIC) => self.reply_to_join(arrived, &frame[JOIN_MAGIC.len()..]),
             Some(links) if is_hello(&frame) => {
                 links.accept(arrived, frame);
                 Ok(())
@@ -97,16 +99,41 @@ impl Founder {
         }
     }
 
-    fn reply(&self, mut arrived: Arrived) -> io::Result<()> {
-        let ip = arrived.peer.ip();
-        if let Err(refused) = self.gate.check(&arrived.principal, ip) {
-            self.gate.refused(ip, &refused);
-            let text = serde_json::to_vec(&Refused { refused }).expect("it is text");
-            arrived.channel.refuse(&framed(&text)?);
-            return Ok(());
-        }
+    fn reply(&self, arrived: Arrived) -> io::Result<()> {
+        let Some(mut arrived) = self.allowed(arrived)? else { return Ok(()) };
         let text = serde_json::to_vec(&*self.own.lock()).expect("ids are text");
         arrived.channel.writer.write_all(&framed(&text)?)
+    }
+
+    /// Answers a node that wants to join, when the metadata leader has decided.
+    fn reply_to_join(&self, arrived: Arrived, request: &[u8]) -> io::Result<()> {
+        let Some(mut arrived) = self.allowed(arrived)? else { return Ok(()) };
+        let request: JoinRequest = serde_json::from_slice(request).map_err(io::Error::other)?;
+        let answer = match self.join_handler.get() {
+            _ if !self.gate.may_join(&arrived, (request.node, &request.host)) => {
+                JoinAnswer::Refused(format!(
+                    "the request of node {} at {} came from {}, without a proof that it is of that node: nodes prove it by \
+                 mainstem.node.secret.location",
+                    request.node,
+                    request.host,
+                    arrived.peer.ip()
+                ))
+            }
+            Some(handler) => handler.join(&request),
+            None => JoinAnswer::NotNow("it is starting".to_owned()),
+        };
+        let text = serde_json::to_vec(&answer).expect("ids are text");
+        arrived.channel.writer.write_all(&framed(&text)?)
+    }
+
+    /// A connection whose peer may act as a node; `None`: it was refused.
+    fn allowed(&self, arrived: Arrived) -> io::Result<Option<Arrived>> {
+        let ip = arrived.peer.ip();
+        let Err(refused) = self.gate.check(&arrived.principal, ip) else { return Ok(Some(arrived)) };
+        self.gate.refused(ip, &refused);
+        let text = serde_json::to_vec(&Refused { refused }).expect("it is text");
+        arrived.channel.refuse(&framed(&text)?);
+        Ok(None)
     }
 }
 

@@ -58,7 +58,7 @@ pub enum FoundingError {
     /// The node's directory is not the one that it had.
     #[error(
         "cluster {cluster_id} knows node {node} by another directory than this: its disk was lost, or log.dirs is wrong. \
-         Mount the disk with that directory; replicas that have lost their disk are not served again in this release"
+         Mount the disk with that directory; a node that has founded the cluster does not get another metadata log in this release"
     )]
     LostDirectory {
         /// The cluster.
@@ -66,10 +66,18 @@ pub enum FoundingError {
         /// This node.
         node: i32,
     },
+    /// The cluster does not take the node.
+    #[error("cluster {cluster_id} does not let this node join: {why}")]
+    NotJoined {
+        /// The cluster.
+        cluster_id: String,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// The cluster was founded with other nodes.
     #[error(
         "cluster {cluster_id} was founded by the nodes {founded:?}, and controller.quorum.voters names {configured:?}; name \
-         those: nodes are neither added nor removed in this release"
+         those: a node that comes later finds the cluster by controller.quorum.bootstrap.servers"
     )]
     OtherVoters {
         /// The cluster.
@@ -103,7 +111,7 @@ pub enum FoundingError {
         voters: Vec<i32>,
     },
     /// The file that says who founded the cluster.
-    #[error("{} cannot be used: {why}; put it back from another node of the cluster, where it is the same", path.display())]
+    #[error("{} cannot be used: {why}; put it back from a backup, or from another node that has founded the cluster, where it is the same", path.display())]
     File {
         /// Which.
         path: PathBuf,

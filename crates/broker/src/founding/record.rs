@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use mainstem_config::Voter;
 use mainstem_controller::features::MAINSTEM_VERSION;
 use mainstem_log::storage::{RealStorage, Storage, read_small_file, replace_file};
 use mainstem_wire::Uuid;
@@ -15,7 +16,29 @@ use super::{BYTES_MAX, FoundingError};
 /// The name of its file, beside `meta.properties` in the directory with the metadata log.
 pub(super) const FILE: &str = "mainstem.cluster";
 
-/// The first nodes of a cluster. Each of them writes this once.
+/// A node as the others reach it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeAddress {
+    /// Its id.
+    pub(crate) id: i32,
+    /// The host of its listener for controllers.
+    pub(crate) host: String,
+    /// The port there.
+    pub(crate) port: u16,
+}
+
+/// The place of a node that has joined a cluster later.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Joined {
+    /// The id of the directory that has its metadata log.
+    pub(crate) directory: String,
+    /// The incarnation of its replica of the metadata log.
+    pub(crate) incarnation: u32,
+    /// The level of `mainstem.version` then.
+    pub(crate) level: i16,
+}
+
+/// The first nodes of a cluster. Each of them writes this once, and again when the nodes of the cluster change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Founding {
     /// The cluster's id.
@@ -25,6 +48,12 @@ pub(crate) struct Founding {
     /// The level of `mainstem.version` at which it begins. Mainstem 0.1 names none, which is the lowest.
     #[serde(default = "lowest_mainstem_version")]
     pub(crate) mainstem_version: i16,
+    /// This node's place, if it has joined later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) joined: Option<Joined>,
+    /// All nodes, as the metadata have named them last; none before others than the first ones have come.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) nodes: Vec<NodeAddress>,
 }
 
 /// The level of nodes that name none.
@@ -61,11 +90,28 @@ impl Founding {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub(super) fn write(&self, dir: &Path) -> Result<(), FoundingError> {
+    pub(crate) fn write(&self, dir: &Path) -> Result<(), FoundingError> {
         let path = dir.join(FILE);
         let text = serde_json::to_vec(self).expect("ids are text");
         replace_file(&RealStorage, &path, &text)
             .map_err(|error| FoundingError::File { path, why: error.to_string() })
+    }
+
+    /// Checks that this is the record of a node that has joined with this directory.
+    ///
+    /// # Errors
+    /// When it is the record of a node that has founded the cluster, or of another directory.
+    pub(super) fn check_joined(&self, dir: &Path, node: i32, directory: &str) -> Result<(), FoundingError> {
+        let cluster_id = self.cluster_id.clone();
+        match &self.joined {
+            Some(joined) if joined.directory == directory => Ok(()),
+            Some(_) => Err(FoundingError::LostDirectory { cluster_id, node }),
+            // It finds the others by controller.quorum.voters.
+            None => {
+                let voters = self.voters.keys().copied().collect();
+                Err(FoundingError::Several { path: dir.to_owned(), cluster_id, voters })
+            }
+        }
     }
 
     /// Checks that the node belongs to it, with this directory.
@@ -83,6 +129,20 @@ impl Founding {
             false => Err(FoundingError::LostDirectory { cluster_id, node: own.node }),
         }
     }
+}
+
+/// Notes the nodes of the cluster in the record of a directory, durably.
+///
+/// # Errors
+/// When the record cannot be read or written.
+pub(crate) fn note_nodes(storage: &dyn Storage, dir: &Path, nodes: &[Voter]) -> Result<(), FoundingError> {
+    let Some(mut founding) = Founding::read(storage, dir)? else { return Ok(()) };
+    let nodes: Vec<_> = nodes.iter().map(NodeAddress::of).collect();
+    if founding.nodes == nodes {
+        return Ok(());
+    }
+    founding.nodes = nodes;
+    founding.write(dir)
 }
 
 /// Checks that a directory that is started without other nodes does not belong to a cluster.

@@ -53,8 +53,8 @@ impl BrokerConfig {
         let http_tls = tls::http(&values, typed.http_authentication());
         let quorum = typed.quorum(node_id, listeners.as_ref()).map_err(|problem| problems.push(problem));
         let quorum = quorum.unwrap_or_default();
-        if let Some(listeners) = listeners.as_ref().filter(|_| quorum.is_none()) {
-            problems.extend(others::signs(&values, listeners));
+        if quorum.is_none() && listeners.is_some() {
+            problems.extend(others::signs(&values));
         }
         let nodes = listeners.as_ref().filter(|_| quorum.is_some()).map_or(Ok(None), |listeners| {
             let proof = Proof {

@@ -9,6 +9,7 @@ use crate::broker_values::BrokerValues;
 use crate::group_settings::{Assignor, ConsumerGroupConfig, GroupTimes, MigrationPolicy};
 use crate::key::Scope;
 use crate::listeners::{Endpoint, ListenerKeys, Listeners, is_loopback};
+use crate::others;
 use crate::problem::Problem;
 use crate::quorum::Quorum;
 use crate::quota_windows::Windows;
@@ -112,14 +113,12 @@ impl Typed<'_> {
     ) -> Result<Option<Quorum>, Problem> {
         let (voters, servers) =
             (self.list("controller.quorum.voters"), self.list("controller.quorum.bootstrap.servers"));
-        if voters.is_empty() && servers.len() > 1 {
-            return Err(Problem::new(
-                "controller.quorum.bootstrap.servers names several nodes, and clusters that are found by it are not \
-                 served yet: name all nodes in controller.quorum.voters=ID@HOST:PORT,..., the same on each of them",
-            ));
-        }
         let quorum = Quorum::parse(&voters)?;
         let (Some(own), Some(listeners)) = (node_id, listeners) else { return Ok(None) };
+        if others::servers_of_others(self.0, listeners).is_some() {
+            let (roles, advertised) = (self.list("process.roles"), self.list("advertised.listeners"));
+            return Quorum::to_join(own, &servers, (&roles, listeners, &advertised)).map(Some);
+        }
         quorum.of_several(own, &self.list("process.roles"), listeners)
     }
 
@@ -142,7 +141,10 @@ impl Typed<'_> {
 
     /// The value of a key of an internal topic. If it was not set, it is Kafka's, or the number of nodes if that is smaller.
     pub(super) fn replicas(&self, name: &str, kafkas: i16, quorum: Option<&Quorum>) -> i16 {
-        let nodes = quorum.filter(|_| self.0.lookup(name).is_none()).map(|quorum| quorum.voters.len());
+        let is_set = self.0.lookup(name).is_some();
+        // The number of nodes of a cluster that is joined is not known.
+        let quorum = quorum.filter(|quorum| !is_set && quorum.joining.is_none());
+        let nodes = quorum.map(|quorum| quorum.voters.len());
         nodes.map_or_else(
             || i16::try_from(self.int(name)).unwrap_or(i16::MAX),
             |nodes| i16::try_from(nodes).unwrap_or(i16::MAX).min(kafkas),

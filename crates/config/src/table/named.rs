@@ -39,8 +39,8 @@ pub(super) const NAMED: &[ConfigKey] = &[
         .doc("Milliseconds for which the controller gathers records before it writes them."),
     broker("controller.quorum.auto.join.enable", Bool).default("false").low().unused(reason::QUORUM)
         .doc("Join the controllers' voters at start."),
-    broker("controller.quorum.bootstrap.servers", List).default("").high().unused(reason::QUORUM)
-        .doc("Controllers to contact first."),
+    broker("controller.quorum.bootstrap.servers", List).default("").high()
+        .doc("Nodes of the cluster that this node joins, HOST:PORT each, of their controllers' listeners. Without effect where `controller.quorum.voters` is set."),
     broker("controller.quorum.election.backoff.max.ms", Int).default("1000").at_least(0).high()
         .unused(reason::QUORUM)
         .doc("Longest pause in milliseconds before the next election."),

@@ -5,12 +5,7 @@
 use mainstem_wire::UnknownTaggedField;
 
 use super::partition::GroupImage;
-
-/// The number of the field. Kafka numbers its own fields from zero.
-pub(super) const TAG: u32 = 10_000;
-
-/// The version of the value.
-const VERSION: u8 = 1;
+use super::tagged_field::{self, Rest, VERSION};
 
 /// The value of a group.
 pub(super) fn encode(group: &GroupImage) -> Vec<u8> {
@@ -32,20 +27,11 @@ pub(super) fn encode(group: &GroupImage) -> Vec<u8> {
 /// # Errors
 /// What is wrong with it.
 pub(super) fn find(fields: &[UnknownTaggedField<'_>]) -> Result<Option<GroupImage>, &'static str> {
-    let mut groups = fields.iter().filter(|field| field.tag == TAG);
-    match (groups.next(), groups.next()) {
-        (None, _) => Ok(None),
-        (Some(field), None) => decode(&field.data).map(Some),
-        (Some(_), Some(_)) => Err("its field is there twice"),
-    }
+    tagged_field::find(fields, decode)
 }
 
 fn decode(value: &[u8]) -> Result<GroupImage, &'static str> {
-    let (version, rest) = value.split_first().ok_or(LENGTH)?;
-    if *version != VERSION {
-        return Err("its field has another version than 1");
-    }
-    let mut rest = Rest(rest);
+    let mut rest = Rest::of(value)?;
     let group = GroupImage {
         last_incarnation: u32::from_be_bytes(rest.take()?),
         version: u32::from_be_bytes(rest.take()?),
@@ -53,32 +39,10 @@ fn decode(value: &[u8]) -> Result<GroupImage, &'static str> {
         incarnations: rest.list(u32::from_be_bytes)?,
         original: rest.list(i32::from_be_bytes)?,
     };
-    match rest.0 {
-        [] if group.settled_epoch < 0 => Err("its leader epoch is negative"),
-        [] => Ok(group),
-        _ => Err(LENGTH),
-    }
-}
-
-const LENGTH: &str = "its field has a wrong length";
-
-/// The bytes that were not read yet.
-struct Rest<'v>(&'v [u8]);
-
-impl Rest<'_> {
-    fn take<const SIZE: usize>(&mut self) -> Result<[u8; SIZE], &'static str> {
-        let (bytes, rest) = self.0.split_first_chunk().ok_or(LENGTH)?;
-        self.0 = rest;
-        Ok(*bytes)
-    }
-
-    fn list<T>(&mut self, of_bytes: impl Fn([u8; 4]) -> T) -> Result<Vec<T>, &'static str> {
-        let count = u16::from_be_bytes(self.take()?);
-        // No memory is taken for what is not there.
-        if usize::from(count) * 4 > self.0.len() {
-            return Err(LENGTH);
-        }
-        (0..count).map(|_| self.take().map(&of_bytes)).collect()
+    rest.end()?;
+    match group.settled_epoch {
+        0.. => Ok(group),
+        _ => Err("its leader epoch is negative"),
     }
 }
 
@@ -86,6 +50,7 @@ impl Rest<'_> {
 mod tests {
     use std::borrow::Cow;
 
+    use super::super::tagged_field::{LENGTH, TAG};
     use super::*;
 
     fn group() -> GroupImage {

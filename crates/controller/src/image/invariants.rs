@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ConfigResource, MetadataImage, PartitionImage, ResourceKind, TopicImage, names};
+use super::{
+    ConfigResource, Controllers, FIRST_INCARNATION, MetadataImage, PartitionImage, ResourceKind, TopicImage,
+    names,
+};
 
 impl MetadataImage {
     /// Asserts what holds after every record that a state machine has decided. It looks at the whole image, so tests and simulations call
@@ -15,6 +18,7 @@ impl MetadataImage {
         self.topics.values().for_each(check_partitions);
         self.check_configs();
         self.check_brokers();
+        self.check_controllers();
         assert!(self.next_producer_id >= 0, "the next producer id is {}", self.next_producer_id);
     }
 
@@ -51,6 +55,27 @@ impl MetadataImage {
             "features without a level: {:?}",
             self.features
         );
+    }
+
+    /// Checks the group of the metadata log: once nodes are named one votes, and a replica has an incarnation that no other one has had.
+    fn check_controllers(&self) {
+        let Controllers { nodes, version, last_incarnation } = &self.controllers;
+        assert_eq!(
+            nodes.is_empty(),
+            *version == 0,
+            "the version of the controllers, and controllers: {nodes:?}"
+        );
+        assert!(nodes.is_empty() || self.controllers.voters() > 0, "no node votes: {nodes:?}");
+        let (mut later, mut addresses) = (BTreeSet::new(), BTreeSet::new());
+        for (id, controller) in nodes {
+            let incarnation = controller.incarnation;
+            let is_given = (FIRST_INCARNATION..=*last_incarnation).contains(&incarnation);
+            assert!(is_given, "the incarnation of node {id} was never given: {nodes:?}");
+            let is_other = incarnation == FIRST_INCARNATION || later.insert(incarnation);
+            assert!(is_other, "node {id} has the incarnation of another one: {nodes:?}");
+            let is_other = addresses.insert((&controller.host, controller.port));
+            assert!(is_other, "node {id} has the address of another one: {nodes:?}");
+        }
     }
 
     /// Checks that a broker's epoch is the offset of its registration: requests of earlier registrations are refused by it.

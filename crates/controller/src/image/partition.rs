@@ -7,7 +7,7 @@ use mainstem_wire::messages::partition_record::PartitionRecord;
 use mainstem_wire::metadata_frame::MetadataRecord;
 use mainstem_wire::{UnknownTaggedField, Uuid};
 
-use super::group_field;
+use super::{group_field, tagged_field};
 use crate::error::Inconsistency;
 
 /// The incarnation of the replicas with which a partition is created.
@@ -371,5 +371,5 @@ fn group_refusal(id: Uuid, partition: i32) -> impl Fn(&'static str) -> Inconsist
 }
 
 fn tagged_field(group: &GroupImage) -> UnknownTaggedField<'static> {
-    UnknownTaggedField { tag: group_field::TAG, data: Cow::Owned(group_field::encode(group)) }
+    UnknownTaggedField { tag: tagged_field::TAG, data: Cow::Owned(group_field::encode(group)) }
 }

@@ -10,6 +10,7 @@ use mainstem_config::{SaslListener, SaslMechanism, files};
 use mainstem_security::Secret;
 use mainstem_security::scram::{ScramCredential, ScramMechanism};
 
+use super::ANY_NODE;
 use super::login::Login;
 use mainstem_runtime::random;
 
@@ -17,6 +18,8 @@ use mainstem_runtime::random;
 const USER: &str = "node:";
 /// Between the node that dials and the one that it wants to reach.
 const TO: char = '>';
+/// Any node, in the place of the one that it wants to reach. Such a proof is valid for questions, and not for a link.
+const ANY: &str = "*";
 const MECHANISM: ScramMechanism = ScramMechanism::Sha256;
 /// The least number of times that the secret is hashed. It is long and random, so that more would only take time.
 const ITERATIONS: u32 = 4096;
@@ -73,8 +76,9 @@ impl NodeSecret {
         SaslListener { mechanisms: vec![mechanism], receive_bytes_max: RECEIVE_BYTES_MAX }
     }
 
-    /// The proof of this node to another one.
+    /// The proof of this node to another one, or to any ([`ANY_NODE`]).
     pub(super) fn login(&self, to: i32) -> Login {
+        let to = if to == ANY_NODE { ANY.to_owned() } else { to.to_string() };
         Login::of(MECHANISM, &format!("{USER}{}{TO}{to}", self.own), self.secret.clone())
     }
 
@@ -82,7 +86,8 @@ impl NodeSecret {
     pub(super) fn credential(&self, mechanism: ScramMechanism, user: &str) -> Option<&ScramCredential> {
         let is_for_this = || {
             let (from, to) = user.strip_prefix(USER)?.split_once(TO)?;
-            Some(number(to)? == self.own && number(from)? != self.own)
+            let is_here = to == ANY || number(to)? == self.own;
+            Some(is_here && number(from)? != self.own)
         };
         (mechanism == MECHANISM && is_for_this() == Some(true)).then_some(&self.credential)
     }
@@ -91,6 +96,11 @@ impl NodeSecret {
 /// The node that dialled, by the name that it has proven.
 pub(super) fn node_of(principal: &str) -> Option<i32> {
     number(principal.strip_prefix(USER)?.split_once(TO)?.0)
+}
+
+/// Returns true if the proof is one for whichever node is there.
+pub(super) fn is_for_any(principal: &str) -> bool {
+    principal.strip_prefix(USER).and_then(|pair| pair.split_once(TO)).is_some_and(|(_, to)| to == ANY)
 }
 
 /// The number that a text is, in the one way that it is written.
@@ -128,6 +138,8 @@ mod tests {
         }
         assert!(secret.credential(ScramMechanism::Sha512, "node:1>3").is_none());
         assert_eq!(["node:7>3", "admin", "node:x>3"].map(node_of), [Some(7), None, None]);
+        assert!(knows("node:1>*") && !knows("node:3>*") && !knows("*") && !knows("node:*>3"));
+        assert!(is_for_any("node:1>*") && !is_for_any("node:1>3") && !is_for_any("*"));
     }
 
     #[test]

@@ -190,13 +190,18 @@ impl Cluster {
     }
 
     /// Sends a report to the metadata leader, again until it has answered or the broker stops.
-    fn report(self: &Arc<Self>, ask: Ask) {
+    pub(super) fn report(self: &Arc<Self>, ask: Ask) {
         let own = self.clone();
         self.reporting.run(Box::new(move || {
             while !own.local.stopping.is_stopping() {
                 match own.ask_leader(&ask) {
                     Err(error) if is_transient(error) => mainstem_runtime::sync::sleep(RETRY),
                     Err(error) => return tracing::error!("the metadata leader refuses {ask:?}: {error}"),
+                    Ok(Answer::Joined(Err(why))) => {
+                        return tracing::error!(
+                            "the metadata leader does not note where this node is: {why}"
+                        );
+                    }
                     Ok(_) => return,
                 }
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mainstem_config::{Endpoint, SecurityProtocol};
 use mainstem_controller::{
-    DirectoryAssignment, FeatureRanges, LeaderNote, LostReplica, NodeStart, SettledNote,
+    ControllerJoin, DirectoryAssignment, FeatureRanges, LeaderNote, LostReplica, NodeStart, SettledNote,
 };
 use mainstem_records::LeaderEpoch;
 use mainstem_wire::{ApiKey, ErrorCode, Uuid};
@@ -46,6 +46,8 @@ pub(crate) enum Ask {
     Settled { node: i32, partitions: Vec<(Id, i32, i32, u32)> },
     /// To the metadata leader: replicas of a node that are lost: topic, number and incarnation. From level 2 of `mainstem.version` on.
     Lost { node: i32, replicas: Vec<(Id, i32, u32)> },
+    /// To the metadata leader: a node wants to take part in the cluster. From level 2 of `mainstem.version` on.
+    Join(JoinNote),
     /// To every node: partitions that the sender leads.
     Leaders(Vec<Led>),
     /// To every node: the sender's replicas that cannot be in sync. Replaces the sender's report before it.
@@ -77,7 +79,8 @@ impl Ask {
                 who.as_ref().is_none_or(|who| who.node == from)
             }
             Ask::Verify(note) => note.who.node == from,
-            Ask::Leaders(_) | Ask::Markers(_) => true,
+            // The node that joins has no link yet, and has proven who it is to the one that asks.
+            Ask::Join(_) | Ask::Leaders(_) | Ask::Markers(_) => true,
         }
     }
 }
@@ -97,6 +100,8 @@ pub(crate) enum Answer {
     Marked(Vec<(String, i32, i16)>),
     /// The error's code of each partition.
     Verified(Vec<(String, i32, i16)>),
+    /// The incarnation of the replica of the metadata log of a node that joins, or why it does not.
+    Joined(Result<u32, String>),
 }
 
 /// An answer, and why there is none.
@@ -183,6 +188,44 @@ impl Who {
             client_id: self.client_id.as_deref().map(Arc::from),
             time: None,
         })
+    }
+}
+
+/// A node that wants to take part in the cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct JoinNote {
+    node: i32,
+    host: String,
+    port: u16,
+    security_protocol: i16,
+    directory: Id,
+    levels: (i16, i16),
+    /// The incarnation of the replica of the metadata log that it has, if it has joined before.
+    pub(crate) known_as: Option<u32>,
+}
+
+impl JoinNote {
+    pub(crate) fn of(join: &ControllerJoin, known_as: Option<u32>) -> JoinNote {
+        JoinNote {
+            node: join.node,
+            host: join.host.clone(),
+            port: join.port,
+            security_protocol: join.security_protocol,
+            directory: join.directory.0,
+            levels: join.levels,
+            known_as,
+        }
+    }
+
+    pub(crate) fn join(&self) -> ControllerJoin {
+        ControllerJoin {
+            node: self.node,
+            host: self.host.clone(),
+            port: self.port,
+            security_protocol: self.security_protocol,
+            directory: Uuid(self.directory),
+            levels: self.levels,
+        }
     }
 }
 

@@ -81,6 +81,7 @@ impl Cluster {
                 controller.commit(|machine| machine.raise_leader_epochs(view, node, &shorter)).map(done)
             }
             Ask::Settled { .. } | Ask::Lost { .. } => self.note_members(&ask).map(done),
+            Ask::Join(note) => self.join_controller(&note),
             Ask::CreateMissing { names, who } => {
                 let context = who.map(|who| who.context(&self.local)).transpose()?;
                 // The node that was asked has judged, too.

@@ -67,8 +67,9 @@ impl Cluster {
         }
         let is_there =
             |node: i32| node != self.own && self.is_reachable(node) && !self.links.out_of_sync.has_node(node);
-        let others = self.quorum.ids().filter(|id| is_there(*id)).count();
-        if !suffice(others, self.quorum.voters.len(), 1) {
+        let voters = self.voters();
+        let others = voters.iter().filter(|id| is_there(**id)).count();
+        if voters.contains(&self.own) && !suffice(others, voters.len(), 1) {
             return Err(format!("the metadata have only {others} other nodes that can be reached"));
         }
         let image = self.controller.image();

@@ -34,7 +34,7 @@ impl Cluster {
     pub(crate) fn look_at_nodes(&self) {
         let image = self.controller.image();
         let is_out = |node: &i32| image.broker(*node).is_none_or(|known| known.fenced);
-        self.links.out_of_sync.set_nodes(self.quorum.ids().filter(is_out).collect());
+        self.links.out_of_sync.set_nodes(self.node_ids().into_iter().filter(is_out).collect());
     }
 
     /// Another node says which of its replicas cannot be in sync.

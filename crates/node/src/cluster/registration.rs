@@ -27,11 +27,13 @@ impl Cluster {
         begun.map_err(|_| ControllerError::Register(ErrorCode::UNKNOWN_SERVER_ERROR))?;
         let epoch = self.register(&self.controller.node_start())?;
         self.local.store.dirs.note_mounts();
-        self.controller.start_registered(
+        let moves = self.controller.start_registered(
             epoch,
             |assignments| self.report_directories(assignments),
             |shorter| self.report_shorter(shorter),
-        )
+        )?;
+        self.note_own_address();
+        Ok(moves)
     }
 
     /// Registers this node: waits for the metadata leader for as long as it takes. Returns the broker epoch.
@@ -110,11 +112,13 @@ impl Cluster {
     pub fn missing_majority(&self) -> String {
         let connected = self.links.connected();
         let is_missing = |id: &i32| *id != self.own && !connected.contains(id);
-        let missing: Vec<_> = self.quorum.ids().filter(is_missing).collect();
-        let nodes = self.quorum.voters.len();
+        let voters = self.voters();
+        let missing: Vec<_> = voters.iter().copied().filter(is_missing).collect();
+        let nodes = voters.len();
         let (awaited, now_ms) = (self.links.awaited(), self.links.now_ms());
-        let described = missing.iter().filter_map(|id| self.quorum.voter(*id));
-        let described = described.map(|voter| awaited.describe(voter, now_ms)).collect::<Vec<_>>().join(", ");
+        let described = missing.iter().filter_map(|id| self.node(*id));
+        let described =
+            described.map(|voter| awaited.describe(&voter, now_ms)).collect::<Vec<_>>().join(", ");
         match missing.len() {
             0 => "waiting for the nodes to elect a metadata leader".to_owned(),
             count if count * 2 >= nodes => format!(

@@ -242,7 +242,10 @@ impl Controller {
         while let Ok(offer) = replicated.news.offers.wait(LOOK_EVERY) {
             match offer {
                 Some(offer) => self.fetch_offered(replicated, &offer),
-                None => self.write_if_due(&replicated.snapshots),
+                None => {
+                    self.offer_to_new_members(&replicated.snapshots);
+                    self.write_if_due(&replicated.snapshots);
+                }
             }
         }
     }
@@ -262,6 +265,33 @@ impl Controller {
                 self.since_snapshot.lock().restart(self.clock.instant());
                 tracing::error!("a snapshot of the metadata: {error}");
             }
+        }
+    }
+
+    /// Offers a snapshot that names all members, where a member has come since the last one: it cannot begin with that.
+    fn offer_to_new_members(&self, snapshots: &NodeSnapshots) {
+        if !self.decides() || !self.log.lacks_offer() {
+            return;
+        }
+        if let Some((_, newest)) = snapshots.served.lock().last().cloned() {
+            self.log.offer_snapshot(newest);
+        }
+        if !self.log.lacks_offer() {
+            return;
+        }
+        let next_offset = self.image().next_offset();
+        // Behind the change of members there has to be a record, at whose end a snapshot can end.
+        if !self.log.had_all_members_at(next_offset) && self.commit(MetadataStateMachine::no_op).is_err() {
+            return;
+        }
+        match self.write(snapshots, u64::MAX) {
+            Ok(Some(at)) => tracing::info!(
+                end_offset = at.offset,
+                "a snapshot of the metadata was written, which names the nodes that have joined"
+            ),
+            // The next look finds it due, too.
+            Ok(None) => {}
+            Err(error) => tracing::error!("a snapshot of the metadata for a node that joins: {error}"),
         }
     }
 

@@ -264,6 +264,13 @@ impl Left {
         }
         self.serve(of, &grown);
         self.follow_members(of, &changed);
+        // A node that is unregistered leaves the group of the metadata log, too.
+        let is_of_nodes = |change: &MetadataChange| {
+            matches!(change, MetadataChange::ControllerChanged { .. } | MetadataChange::BrokerChanged { .. })
+        };
+        if changes.iter().any(is_of_nodes) {
+            of.follow_controllers();
+        }
         if changes.iter().any(|change| matches!(change, MetadataChange::FeatureChanged { .. })) {
             if let Err(error) = takeover::check_features(&of.image(), of.view()) {
                 end_process(&error.to_string());

@@ -274,7 +274,10 @@ impl Controller {
             }
             _ => self.replay_committed(ends.high_watermark),
         };
-        let applied = self.image().next_offset();
+        let image = self.image();
+        // Also before this node is registered: what it needs for that may come behind a change of members.
+        self.local.store.raise_to_level(image.mainstem_version());
+        let applied = image.next_offset();
         self.publisher.publish(changes, applied);
         replicated.set(|progress| progress.applied = applied);
         match leadership.is_leader && replicated.deciding().is_none() {
@@ -311,6 +314,7 @@ impl Controller {
         if let Some(events) = self.events() {
             events.begins_to_decide();
         }
+        self.want_quorum();
         replicated.set(|progress| progress.deciding = Some(leadership.epoch));
         if let Some(events) = self.events() {
             events.decides();

@@ -41,7 +41,8 @@ impl Replica {
 
     /// The members of the group behind an applied entry, which is the one before the first entry here, or a later one.
     pub fn configuration_at(&self, index: u64) -> Configuration {
-        let applied = index + 1..=self.group.applied();
+        // Since a start the members may be those of changes that are not applied again yet.
+        let applied = index + 1..=self.group.applied().max(self.group.noted_change());
         let is_change = |entry: &&InternalEntry| entry.kind == EntryKind::ConfigurationChangeV2;
         let mut later = self.group.index().internal_entries().iter().filter(is_change);
         let next = later.find(|entry| applied.contains(&entry.index));
@@ -50,7 +51,7 @@ impl Replica {
     }
 
     /// Returns true if all members were in the group behind an entry: others cannot begin there.
-    pub(super) fn are_all_at(&self, index: u64) -> bool {
+    pub fn are_all_at(&self, index: u64) -> bool {
         let then = self.configuration_at(index);
         self.configuration().replicas().all(|id| then.replicas().any(|one| one == id))
     }

@@ -129,6 +129,11 @@ impl GroupJournal {
         self.journal.lock().members_may_change()
     }
 
+    /// Has members of groups change from now on.
+    pub(super) fn let_members_change(&self) {
+        self.journal.lock().let_members_change();
+    }
+
     /// The format of the journal.
     pub(super) fn format(&self) -> JournalFormat {
         self.journal.lock().format()

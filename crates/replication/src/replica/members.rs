@@ -6,7 +6,7 @@ use super::raft_group::RaftGroup;
 use crate::change::MemberChange;
 use crate::error::LeaderAppendError;
 use crate::group::ReplicaId;
-use crate::reconcile::{LeaderView, PeerView, Step};
+use crate::reconcile::{LeaderView, PeerView, Step, WantedMembers};
 use raft::Progress;
 
 /// A peer that lacks more entries than this is not looked at closely.
@@ -53,14 +53,26 @@ impl Replica {
         self.members_may_change
     }
 
-    /// Takes the next step of a leader towards the voters that are wanted; none: they are not known. Returns what it was:
+    /// Takes it from now on from a leader's change of members that members may change. For the group of the metadata, which would say so
+    /// otherwise: what says so may come in one message with the first change, or in a snapshot that names other members.
+    pub fn believe_changes(&mut self) {
+        self.believes_changes = true;
+    }
+
+    /// Has members of the groups of its journal change from now on.
+    pub(super) fn let_members_change(&mut self) {
+        self.journal.let_members_change();
+        self.members_may_change = true;
+    }
+
+    /// Takes the next step of a leader towards the members that are wanted. Returns what it was:
     /// [`Step::Wait`] also where this replica does not lead, or an earlier change is not applied yet. A change is in the journal, durably,
     /// when this returns, and the log before it. To be followed by [`Replica::drive`]. Called each 100 ms or so, for as long as it returns
     /// anything but [`Step::Done`].
     ///
     /// # Errors
     /// The replica is out of service, or has just lost leadership.
-    pub fn reconcile(&mut self, wanted: &[ReplicaId]) -> Result<Step, LeaderAppendError> {
+    pub fn reconcile(&mut self, wanted: &WantedMembers) -> Result<Step, LeaderAppendError> {
         self.check_running()?;
         self.drive_into()?;
         let term = self.role().term;

@@ -19,13 +19,17 @@ impl Replica {
     /// Notes the snapshot that a leader has for this replica.
     pub(super) fn note_offer(&mut self, message: &Message) -> Result<(), MessageError> {
         let offer = offer_of(message.get_snapshot()).ok_or(MessageError::Snapshot)?;
-        let may_change = self.may_change_members();
+        let mut may_change = self.may_change_members();
         let check = |may_change| check_offer(&offer, message.term, self.configuration(), may_change);
         if !may_change && check(true).is_ok() && check(false).is_err() {
-            // Members have changed, and the journal has no frames for that yet. It is offered again.
-            return Ok(());
+            if !self.believes_changes {
+                // Members have changed, and it is not known here yet that they may. It is offered again.
+                return Ok(());
+            }
+            self.let_members_change();
+            may_change = true;
         }
-        check(may_change)?;
+        check_offer(&offer, message.term, self.configuration(), may_change)?;
         let is_wanted = !self.group.is_past(message)
             && !self.group.is_leader()
             && offer.start.index > self.group.committed()

@@ -245,6 +245,11 @@ impl RaftGroup {
         self.node.advance_apply_to(index);
     }
 
+    /// Index of the last change of members that the journal has noted: those of now are the ones behind it, or behind a later one.
+    pub(super) fn noted_change(&self) -> u64 {
+        self.noted_change
+    }
+
     /// Applies a committed entry to the group. Returns its new members, if it has changed them.
     pub(super) fn apply(&mut self, entry: &Entry) -> Result<Option<Configuration>, ReplicaError> {
         match entry.get_entry_type() {

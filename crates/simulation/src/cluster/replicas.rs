@@ -52,7 +52,7 @@ pub(crate) struct Replicas {
     asked: Option<Asked>,
     /// A move that is to be cancelled: time in ms, and partition.
     cancel: Option<(u64, usize)>,
-    /// What follows a removal: time in ms, kind, and node.
+    /// The fault that follows a removal: time in ms, kind, and node.
     follows: Option<(u64, FaultKind, usize)>,
     restores: bool,
     next_restore_ms: u64,
@@ -67,7 +67,7 @@ struct Asked {
     answer: Arc<Mutex<Option<ErrorCode>>>,
 }
 
-/// What the operator asks for.
+/// A request of the operator.
 #[derive(Debug)]
 enum Change {
     /// Partitions get these replicas; `None`: those that they had before the move under way.
@@ -155,9 +155,7 @@ impl Cluster {
 
     /// The metadata of the node that decides, if there is one.
     fn deciding(&self) -> Option<Arc<MetadataImage>> {
-        let mut serving = self.world.nodes.iter().filter_map(|node| node.in_service());
-        let (node, _) = serving.find(|(node, _)| node.controller.decides())?;
-        Some(node.controller.image())
+        Some(self.world.deciding()?.0.controller.image())
     }
 
     fn begin_member_fault(&mut self, kind: FaultKind, node: usize) {
@@ -268,8 +266,7 @@ impl Cluster {
 
     /// Sends a request to the metadata leader, if there is one.
     fn ask_for(&mut self, name: &'static str, change: Change) {
-        let mut serving = self.world.nodes.iter().filter_map(|node| node.in_service());
-        let Some((node, group)) = serving.find(|(node, _)| node.controller.decides()) else { return };
+        let Some((node, group)) = self.world.deciding() else { return };
         tracing::debug!(now_ms = self.world.now_ms, ?change, "asked for");
         let (own, answer) = (node.clone(), Arc::new(Mutex::new(None)));
         let given = answer.clone();
@@ -317,7 +314,7 @@ impl Cluster {
         self.why_not_everywhere(number).is_some()
     }
 
-    /// What keeps a partition from being on all nodes, with what the metadata and the leader say of it.
+    /// The reason for which a partition is not on all nodes, with what the metadata and the leader say of it.
     fn why_not_everywhere(&self, number: usize) -> Option<String> {
         let of = &self.replicas.partitions[number];
         let image = self.replicas.seen.image()?;
@@ -337,7 +334,7 @@ impl Cluster {
         ))
     }
 
-    /// What keeps a partition from having exactly the wanted replicas.
+    /// The reason for which a partition has not exactly the wanted replicas.
     fn why_unsettled(&self, number: usize, partition: &PartitionImage) -> Option<&'static str> {
         if partition.is_moving() || !partition.removing.is_empty() || !partition.adding.is_empty() {
             return Some("a move is under way");

@@ -142,8 +142,7 @@ impl Cluster {
 
     /// Asks the metadata leader to raise the level, whatever the nodes run.
     fn raise(&mut self, upgrade: &mut Upgrade) {
-        let mut serving = self.world.nodes.iter().filter_map(|node| node.in_service());
-        let Some((node, group)) = serving.find(|(node, _)| node.controller.decides()) else { return };
+        let Some((node, group)) = self.world.deciding() else { return };
         if node.controller.image().mainstem_version() >= LEVEL {
             return;
         }

@@ -1,7 +1,8 @@
 //! A whole node of a broker, with its metadata and links. The seed decides in which order its threads run.
 
 use super::running::{CLUSTER, LAG_MAX_MS, Running, links};
-use mainstem_config::{BrokerConfig, Properties, Sources};
+use mainstem_config::{BrokerConfig, Properties, Sources, Voter};
+use mainstem_controller::FirstController;
 use mainstem_controller::features::MAINSTEM_VERSION;
 use mainstem_log::sim::SimStorage;
 use mainstem_node::answers::Answers;
@@ -172,10 +173,19 @@ impl Starting<'_> {
         let dirs = self.open(&config);
         let dir = dirs.metadata().clone();
         let links = links((self.id, self.start), self.voters, self.clock);
+        let first = |voter: &Voter| FirstController {
+            node: voter.id,
+            host: voter.host.clone(),
+            port: voter.port,
+            security_protocol: 0,
+            directory: self.directories.get(&voter.id).copied().unwrap_or_default(),
+        };
         let peers = NodePeers {
             links: links.clone(),
-            quorum,
-            directories: self.directories.clone(),
+            first: quorum.voters.iter().map(first).collect(),
+            known: quorum.voters,
+            incarnation: 1,
+            joined_at_level: 0,
             mainstem_version: self.release.mainstem_version,
             first_mainstem_version: self.release.first_mainstem_version,
         };

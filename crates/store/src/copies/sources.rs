@@ -20,6 +20,8 @@ use crate::store::Store;
 const IDLE_MS: u64 = 60_000;
 /// Time in which no copy is offered after one of which no file was asked for: the replica cannot have it, for want of space perhaps.
 const IN_VAIN_MS: u64 = 60_000;
+/// Time in ms for which no copy is offered where the disk is short of space.
+const SHORT_OF_SPACE_MS: u64 = 10_000;
 /// A copy of which a range was asked within this time disturbs producers.
 const IN_USE_MS: u64 = 2_000;
 /// Bytes that a replica checks in a millisecond at least, of a copy that is whole: 16 MiB a second.
@@ -95,6 +97,11 @@ impl Sources {
     /// Returns true if a copy was offered in vain a moment ago.
     fn was_in_vain(&self, group: GroupId, now_ms: u64) -> bool {
         self.in_vain.lock().get(&group).is_some_and(|until_ms| now_ms < *until_ms)
+    }
+
+    /// Offers no copy before a time.
+    fn put_off(&self, group: GroupId, until_ms: u64) {
+        self.in_vain.lock().insert(group, until_ms);
     }
 
     pub(super) fn release_all(&self) {
@@ -173,6 +180,7 @@ impl Copies {
                 "no copy is offered to a replica that is too far behind: less than 5 % of the disk is free, and a copy keeps files that \
                  would go; free some space"
             );
+            self.sources.put_off(group, store.clock.mono_ms() + SHORT_OF_SPACE_MS);
             return;
         }
         for attempt in 0..ATTEMPTS {

@@ -6,7 +6,7 @@ use mainstem_controller::{PartitionImage, TopicImage};
 use mainstem_log::dir::LogDir;
 use mainstem_log::partition_dir::{SetAside, TopicPartition};
 use mainstem_records::LeaderEpoch;
-use mainstem_replication::{GroupId, ReplicaId};
+use mainstem_replication::{GroupId, ReplicaId, WantedMembers};
 
 use crate::error::StoreError;
 use crate::opening::open_one;
@@ -115,7 +115,7 @@ fn follow_one(
     match task(image, store.node, own, can_open) {
         Task::Nothing => Ok(Followed::As),
         Task::Want => {
-            partition.want_members(wanted(image), image.wanted_version());
+            partition.want_members(WantedMembers::of_voters(&wanted(image)), image.wanted_version());
             store.members.look_after(store, partition);
             Ok(Followed::As)
         }
@@ -138,7 +138,7 @@ fn follow_one(
         Task::Remove { term_max } => {
             if !remove(store, partition, &name, (Some(term_max), SetAside::Delete))? {
                 // Where it leads, it hands over to one of those that are wanted.
-                partition.want_members(wanted(image), image.wanted_version());
+                partition.want_members(WantedMembers::of_voters(&wanted(image)), image.wanted_version());
                 store.members.look_after(store, partition);
                 return Ok(Followed::NotYet);
             }

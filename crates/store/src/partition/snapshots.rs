@@ -4,7 +4,7 @@
 use mainstem_log::LogError;
 use mainstem_replication::journal::{Journal, JournalError, Start};
 use mainstem_replication::snapshots::{SnapshotContent, SnapshotOffer, log_kept_from};
-use mainstem_replication::{Replica, ReplicaError};
+use mainstem_replication::{Replica, ReplicaError, RoleState};
 use mainstem_wire::ErrorCode;
 
 use super::stored::Stored;
@@ -70,6 +70,28 @@ impl Partition {
                 replica.offer_snapshot(Some(content));
             }
         });
+    }
+
+    /// Takes it from now on from a leader's change of members that members may change: of the metadata log.
+    pub fn believe_changes(&self) {
+        self.with_replica(Replica::believe_changes);
+    }
+
+    /// Returns true if this replica leads, has removed entries, and offers no snapshot to replicas that need them: a member has come
+    /// since the last one.
+    pub fn lacks_offer(&self) -> bool {
+        let lacks = |replica: &mut Replica| {
+            replica.role().state == RoleState::Leader && replica.start().index > 0 && !replica.has_offer()
+        };
+        self.with_replica(lacks).unwrap_or(false)
+    }
+
+    /// Returns true if all members were in the group behind the last entry that precedes an offset.
+    pub fn had_all_members_at(&self, offset: i64) -> bool {
+        let had = |replica: &mut Replica| {
+            replica.entry_before(offset).is_some_and(|at| replica.are_all_at(at.index))
+        };
+        self.with_replica(had).unwrap_or(false)
     }
 
     /// Restarts the log behind an offered snapshot, which is on disk under its name. Blocks on the disk. Returns false if the file is not

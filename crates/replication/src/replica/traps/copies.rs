@@ -4,7 +4,7 @@ use super::*;
 use crate::change::MemberChange;
 use crate::copies::manifest::{CopyFile, CopyFileKind, Manifest};
 use crate::journal::JournalFormat;
-use crate::reconcile::Step;
+use crate::reconcile::{Step, WantedMembers};
 use mainstem_log::{Export, Import, ImportEnds, ImportedLog};
 
 /// Segments of a few batches.
@@ -95,7 +95,7 @@ fn reconcile(nodes: &mut [Node], last: Step) {
     let wanted = [1, 2, 3].map(|node| ReplicaId::new(node, 1));
     // A leader that waits for a replica to fetch a copy offers it again after a while.
     for _ in 0..400 {
-        let step = nodes[0].replica(0).reconcile(&wanted).expect("it leads");
+        let step = nodes[0].replica(0).reconcile(&WantedMembers::of_voters(&wanted)).expect("it leads");
         pass(nodes, 100);
         if step == last {
             return;

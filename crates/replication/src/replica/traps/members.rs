@@ -3,7 +3,7 @@
 use super::*;
 use crate::change::MemberChange;
 use crate::journal::EntryKind;
-use crate::reconcile::Step;
+use crate::reconcile::{Step, WantedMembers};
 use raft::eraftpb::ConfChangeType;
 
 fn id(node: i32) -> ReplicaId {
@@ -51,7 +51,7 @@ fn leader(nodes: &mut [Node]) -> Option<usize> {
 /// The leader takes a step, and 100 ms pass.
 fn reconcile(nodes: &mut [Node], wanted: &[ReplicaId]) -> Step {
     let step = leader(nodes).map(|at| {
-        let step = nodes[at].replica(0).reconcile(wanted);
+        let step = nodes[at].replica(0).reconcile(&WantedMembers::of_voters(wanted));
         step.expect("it leads")
     });
     pass(nodes, 100);
@@ -129,7 +129,7 @@ fn a_move_survives_an_end_of_each_node_at_each_step() {
                 }
                 // In the midst of a step.
                 if let Some(at) = leader(&mut nodes) {
-                    let _ = nodes[at].replica(0).reconcile(&wanted);
+                    let _ = nodes[at].replica(0).reconcile(&WantedMembers::of_voters(&wanted));
                 }
                 match is_power_cut {
                     true => nodes[victim].cut_power(after),
@@ -210,7 +210,7 @@ fn a_learner_gives_its_vote_when_it_is_asked() {
     let mut nodes = with_new(1, false);
     let wanted = ids(&[1, 3, 4]);
     run_until_caught_up(&mut nodes, &wanted);
-    nodes[0].replica(0).reconcile(&wanted).expect("it leads");
+    nodes[0].replica(0).reconcile(&WantedMembers::of_voters(&wanted)).expect("it leads");
     // Nodes 1 and 3 know it, and nothing has got to node 4.
     let without_new: Vec<_> = nodes[0].drive();
     for (outgoing, group, batches) in without_new.iter().filter(|(outgoing, ..)| outgoing.to != id(4)) {
@@ -275,7 +275,7 @@ fn a_change_that_counts_is_not_lost_with_the_batch_before_it() {
             if !nodes[0].replica(0).configuration().voters_outgoing.is_empty() {
                 break;
             }
-            nodes[0].replica(0).reconcile(&wanted).expect("it leads");
+            nodes[0].replica(0).reconcile(&WantedMembers::of_voters(&wanted)).expect("it leads");
             tick_with_journals_synced(&mut nodes);
         }
         assert!(!nodes[0].replica(0).configuration().voters_outgoing.is_empty());
@@ -310,7 +310,7 @@ fn a_replica_that_has_the_next_change_decides_by_the_last_one() {
         let mut nodes = with_new_as(1, false, false);
         let wanted = ids(&[1, 3, 4]);
         run_until_caught_up(&mut nodes, &wanted);
-        nodes[0].replica(0).reconcile(&wanted).expect("it leads");
+        nodes[0].replica(0).reconcile(&WantedMembers::of_voters(&wanted)).expect("it leads");
         let third = |nodes: &mut [Node]| nodes[2].replica(0).configuration().clone();
         for _ in 0..20 {
             if !nodes[0].replica(0).configuration().voters_outgoing.is_empty() {
@@ -324,7 +324,7 @@ fn a_replica_that_has_the_next_change_decides_by_the_last_one() {
         assert!(!nodes[0].replica(0).configuration().voters_outgoing.is_empty());
         assert!(third(&mut nodes).voters_outgoing.is_empty(), "it does not know yet");
         let before = nodes[2].replica(0).group.index().last();
-        let step = nodes[0].replica(0).reconcile(&wanted).expect("it leads");
+        let step = nodes[0].replica(0).reconcile(&WantedMembers::of_voters(&wanted)).expect("it leads");
         assert_eq!(step, Step::Change(MemberChange::LeaveJoint));
         // The entry alone gets to node 3, which answers; its journal is not synced again.
         turn(&mut nodes, |one| one.to != id(3) || !one.message.get_entries().is_empty());
@@ -454,6 +454,10 @@ fn changes_are_taken_where_all_nodes_know_them() {
     assert_eq!(old[1].replica(0).last_and_committed(), ends, "it was taken");
     let refused = append(&mut old, vec![1, 2, 3]);
     assert!(matches!(refused, Err(StepError::Message(MessageError::Impossible(_)))), "{refused:?}");
+    // The group of the metadata has it from the leader that members may change.
+    old[1].replica(0).believe_changes();
+    append(&mut old, change.clone()).expect("a change");
+    assert_eq!(old[1].replica(0).last_and_committed().0, ends.0 + 1, "it was not taken");
     let mut new = with_new(0, false);
     let refused = append(&mut new, vec![1, 2, 3]);
     assert!(matches!(refused, Err(StepError::Message(MessageError::Impossible(_)))), "{refused:?}");
@@ -462,4 +466,25 @@ fn changes_are_taken_where_all_nodes_know_them() {
     assert_eq!(new[1].replica(0).last_and_committed().0, last + 1, "it was not taken");
     let decoded = crate::change::decode(&change).expect("a change");
     assert_eq!(decoded.change.get_changes()[0].get_change_type(), ConfChangeType::AddLearnerNode);
+}
+
+/// The index that is applied is noted at a stop in order alone. A snapshot from before a change must not name the members behind it: who begins there
+/// could not apply that change.
+#[test]
+fn the_members_at_an_earlier_entry_are_known_again_after_a_kill() {
+    let mut nodes = with_new(1, false);
+    let wanted = ids(&[1, 2, 3, 4]);
+    let (before, ..) = nodes[0].replica(0).last_and_committed();
+    while reconcile(&mut nodes, &wanted) != Step::Change(MemberChange::AddLearner(id(4))) {}
+    pass(&mut nodes, 1_000);
+    let founders = Configuration::of_voters(&ids(&[1, 2, 3]));
+    for node in &mut nodes[..3] {
+        assert_eq!(node.replica(0).configuration_at(before), founders);
+        node.kill();
+        node.start();
+        let replica = node.replica(0);
+        assert_eq!(replica.configuration().learners, ids(&[4]), "the journal has noted it");
+        assert_eq!(replica.configuration_at(before), founders);
+        assert!(!replica.are_all_at(before));
+    }
 }

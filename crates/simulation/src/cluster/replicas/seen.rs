@@ -1,4 +1,4 @@
-//! What a run has seen of replicas and of the members of groups, and what has to hold of them at any time.
+//! Replicas and members of groups, as a run has seen them, and the rules that they obey at any time.
 //!
 //! Majorities of successive members intersect: each change enters a joint configuration or leaves one. A replica that was replaced does
 //! not vote again. A node has one replica of a partition in service, and never an earlier one than before.

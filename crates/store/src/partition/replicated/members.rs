@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mainstem_log::dir::LogDir;
-use mainstem_replication::{Configuration, GroupId, MemberChange, ReplicaId, RoleState, Step};
+use mainstem_replication::{Configuration, GroupId, MemberChange, ReplicaId, RoleState, Step, WantedMembers};
 
 use super::super::stored::Stored;
 use super::super::{NoLog, Partition};
@@ -14,8 +14,8 @@ use mainstem_links::Links;
 /// The members that the metadata want, and what this replica knows of the way there.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
-    /// The replicas that are to vote; none: nothing is wanted.
-    replicas: Vec<ReplicaId>,
+    /// The members; without voters nothing is wanted.
+    members: WantedMembers,
     /// The version of the metadata's wish. It rises.
     version: u32,
     /// The term in which this replica leads and has found that the group has these members and no others.
@@ -78,11 +78,11 @@ impl Member {
     /// Takes the next step of a leader.
     fn reconcile(&mut self, describe: impl FnOnce() -> String) -> Progress {
         let role = self.replica.role();
-        if role.state != RoleState::Leader || self.wanted.replicas.is_empty() {
+        if role.state != RoleState::Leader || self.wanted.members.voters.is_empty() {
             return Progress::Ended;
         }
         let mut is_joint = !self.replica.configuration().voters_outgoing.is_empty();
-        match self.replica.reconcile(&self.wanted.replicas) {
+        match self.replica.reconcile(&self.wanted.members) {
             Ok(Step::Wait) => {}
             Ok(Step::Done) => {
                 self.wanted.settled_in = Some(role.term);
@@ -139,17 +139,25 @@ impl Wanted {
 }
 
 impl Partition {
+    /// The members of the group, as its replica here knows them; `None` without a replica.
+    pub fn configuration(&self) -> Option<Configuration> {
+        match &self.lock().log {
+            Ok(Stored::Replicated(member)) => Some(member.replica.configuration().clone()),
+            _ => None,
+        }
+    }
+
     /// Sets the members that its group is to have, of a version of the metadata. An earlier version than is known changes nothing.
-    pub(crate) fn want_members(&self, replicas: Vec<ReplicaId>, version: u32) {
+    pub fn want_members(&self, members: WantedMembers, version: u32) {
         let Some(replication) = &self.replication else { return };
         // Each note of a leader comes by here. The lock may be held while a disk is waited for.
         if replication.wanted_version.load(Ordering::Acquire) > i64::from(version) - 1 {
             return;
         }
         if let Ok(Stored::Replicated(member)) = &mut self.lock().log
-            && (member.wanted.replicas.is_empty() || version > member.wanted.version)
+            && (member.wanted.members.voters.is_empty() || version > member.wanted.version)
         {
-            (member.wanted.replicas, member.wanted.version) = (replicas, version);
+            (member.wanted.members, member.wanted.version) = (members, version);
             member.wanted.settled_in = None;
             replication.wanted_version.store(i64::from(version), Ordering::Release);
         }
@@ -161,7 +169,7 @@ impl Partition {
             Ok(Stored::Replicated(member)) => {
                 let term = member.replica.role().term;
                 let wants = member.leads()
-                    && !member.wanted.replicas.is_empty()
+                    && !member.wanted.members.voters.is_empty()
                     && member.wanted.settled_in != Some(term);
                 wants.then_some(member.wanted.version)
             }
@@ -201,7 +209,7 @@ impl Partition {
         match &self.lock().log {
             Ok(Stored::Replicated(member)) => {
                 let voters = &member.replica.configuration().voters;
-                member.wanted.replicas.iter().copied().filter(|id| !voters.contains(id)).collect()
+                member.wanted.members.voters.iter().copied().filter(|id| !voters.contains(id)).collect()
             }
             _ => Vec::new(),
         }

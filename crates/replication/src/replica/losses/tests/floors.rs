@@ -10,6 +10,16 @@ const FLOOR: i64 = 8;
 const ENOSPC: i32 = 28;
 
 impl Group {
+    /// Lets the disk of a node refuse, for want of space, writes to its journal.
+    fn fill_disk_of_journal(&self, node: usize) {
+        self.hooked[node].set_hook(|call, path| {
+            match call == Call::Write && path.ends_with("mainstem.groups") {
+                true => Err(io::Error::from_raw_os_error(ENOSPC)),
+                false => Ok(()),
+            }
+        });
+    }
+
     /// A group in which all replicas have ten records, and a mark at the floor.
     fn with_a_mark_at_the_floor() -> Group {
         let mut group = Group::led_by_first(false);
@@ -56,10 +66,7 @@ fn a_replica_that_has_lost_what_others_may_have_compacted_stays_out() {
 #[test]
 fn a_group_begins_where_its_journal_says_also_after_a_write_that_failed() {
     let mut group = Group::with_a_mark_at_the_floor();
-    group.hooked[1].set_hook(|call, path| match call == Call::Write && path.ends_with("mainstem.groups") {
-        true => Err(io::Error::from_raw_os_error(ENOSPC)),
-        false => Ok(()),
-    });
+    group.fill_disk_of_journal(1);
     let refused = group.replica(1).follow_floor(FLOOR);
     assert!(refused.is_err(), "the disk is full");
     group.hooked[1].clear_hook();
@@ -99,16 +106,13 @@ fn a_group_that_begins_at_a_floor_goes_on_there_after_a_kill() {
     assert_eq!(group.end(1), FLOOR + 5);
 }
 
-/// Where entries can begin is noted when a segment begins. A full disk refuses that, and takes the records.
+/// The place where entries can begin is noted when a segment begins. A full disk refuses that, and takes the records.
 #[test]
 fn places_that_a_full_disk_has_refused_are_noted_when_there_is_space() {
     let mut group = Group::led_by_first(false);
     let config = LogConfig { segment_bytes: 300, retention_ms: None, ..LogConfig::default() };
     group.replica(1).log_mut().set_config(Arc::new(config));
-    group.hooked[1].set_hook(|call, path| match call == Call::Write && path.ends_with("mainstem.groups") {
-        true => Err(io::Error::from_raw_os_error(ENOSPC)),
-        false => Ok(()),
-    });
+    group.fill_disk_of_journal(1);
     group.append(0, 12);
     group.exchange();
     let bases = |group: &mut Group| group.replica(1).log().segment_bases().skip(1).collect::<Vec<_>>();
