@@ -25,9 +25,9 @@ const SEED_OF_REPLICAS: u64 = 0x7265_706c_6963_6173;
 /// Timeout of a request, in ms.
 const ANSWER_MAX_MS: u64 = 6_000;
 /// Percent of the moves that are cancelled, unless they end before.
-const CANCEL_PERCENT: u64 = 40;
+const CANCEL_PERCENT: u64 = 50;
 /// Longest time until a move is cancelled, in ms.
-const CANCEL_MAX_MS: u64 = 1_800;
+const CANCEL_MAX_MS: u64 = 1_200;
 /// Percent of the removals that take one replica away, where one could also move to another node.
 const SHRINK_PERCENT: u64 = 50;
 /// The name of a removal in counts.

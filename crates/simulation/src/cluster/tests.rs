@@ -97,11 +97,14 @@ fn what_a_cluster_promises_holds_whatever_fails() {
         "replicas added",
         "replica replaced",
         "learner added",
-        "learner removed",
         "joint members entered",
         "joint members left",
     ];
-    assert!(seeds.count() == 1 || happens.iter().all(|name| done.contains_key(name)));
+    let count = seeds.count();
+    let missing: Vec<_> = happens.iter().filter(|name| !done.contains_key(*name)).collect();
+    assert!(count == 1 || missing.is_empty(), "in {count} seeds never: {missing:?}");
+    // In one of 120 seeds, which is too rare for a few.
+    assert!(count < 500 || done.contains_key("learner removed"), "in {count} seeds no learner was removed");
 }
 
 /// Runs with `write.caching`: the others have the records that a power cut takes from a node. No fault at the same time keeps them

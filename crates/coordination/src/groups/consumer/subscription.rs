@@ -52,8 +52,11 @@ pub(crate) fn update(
     let mut bump = names_changed;
     if regex_changed {
         if let Some(old) = &before.regex {
+            // The new one may match nothing, and then nothing else would take the topics of the old one away.
+            let had_topics =
+                turn.group.regexes().get(old).is_some_and(|resolved| !resolved.topics.is_empty());
             forget_unused(turn, old);
-            bump |= after.regex.is_none();
+            bump |= after.regex.is_none() || had_topics;
         }
         if let Some(new) = &after.regex {
             bump |= turn.group.regexes().contains_key(new);
