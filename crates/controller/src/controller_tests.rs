@@ -158,7 +158,7 @@ fn the_first_join_names_the_founders() {
     let session = check(&[("remove 3", "ok")], "1a.1+ 2a.1+ 3a.1 v4");
     let third = session.machine.image().controller(3).expect("it stays");
     assert_eq!((&*third.host, third.port, third.directory), ("host3", 9093, directory('a')));
-    // A refusal names nobody.
+    // A refusal names no nodes.
     check(
         &[("join 6 a 1", "INVALID_REQUEST"), ("add 6", "REQUEST_TIMED_OUT"), ("add 1", "DUPLICATE_VOTER")],
         " v0",

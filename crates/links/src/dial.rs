@@ -226,7 +226,7 @@ fn serve(links: &Arc<Links>, peer: &Arc<PeerLink>, channel: Channel) {
         let name = format!("link-answers-{}", peer.peer.node);
         supervised::spawn_vital(&name, "who waits for another node would wait for ever", move || {
             let ended = read_answers(&peer, reader);
-            // The writer may wait for a disk: nobody waits for answers as long as that.
+            // The writer may wait for a disk for longer than answers are waited for.
             peer.close();
             peer.wake.notify_one();
             ended

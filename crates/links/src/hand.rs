@@ -83,7 +83,7 @@ impl WritingEnd {
     /// The bytes that it writes now; none where there is nothing to write.
     ///
     /// # Errors
-    /// What ends the link: it was ended from elsewhere, as for a node that is no peer any more, or batches cannot be read.
+    /// The cause that ends the link: it was ended from elsewhere, as for a node that is no peer any more, or batches cannot be read.
     pub fn write(&mut self) -> io::Result<Vec<u8>> {
         let now = self.links.clock().instant();
         loop {
@@ -164,7 +164,7 @@ impl ReadingEnd {
     /// Takes bytes that the other end has written.
     ///
     /// # Errors
-    /// What is wrong with them, or that the node is no peer any more, which ends the link.
+    /// The defect of the frames, or that the node is no peer any more, which ends the link.
     pub fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.receiver.note_received()?;
         self.input.add(bytes);

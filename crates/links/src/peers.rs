@@ -1,7 +1,7 @@
 //! The other nodes of the cluster, and the links with each of them. They change while this node runs.
 //!
 //! A node has one [`PeerLink`] for as long as its address stays. One that is removed, or has another address, is marked as gone: its
-//! connections end, and so does its thread, which nobody waits for. A node that comes back gets another [`PeerLink`], so that no two
+//! connections end, and so does its thread, which is not waited for. A node that comes back gets another [`PeerLink`], so that no two
 //! threads ever serve the same one.
 
 use std::collections::{BTreeMap, BTreeSet};

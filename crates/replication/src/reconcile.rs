@@ -9,7 +9,7 @@
 //! | a joint configuration, and the leader goes | gives leadership to a voter that stays |
 //! | those that are wanted | is done |
 //!
-//! What is wanted may be something else at any time. A joint configuration is always left forwards first. A new leader continues from
+//! Other members may be wanted at any time. A joint configuration is always left forwards first. A new leader continues from
 //! the members that it finds.
 
 use crate::change::MemberChange;
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(group.next(&wanted), Step::Wait, "none answers");
     }
 
-    /// Trap: a joint configuration is left by the leader that has entered it, or by nobody.
+    /// Trap: a joint configuration is left by the leader that has entered it alone, which may be gone.
     #[test]
     fn the_next_leader_leaves_a_joint_configuration() {
         let mut group = Group::in_joint(4, 2);

@@ -25,7 +25,7 @@ pub(super) fn encode(group: &GroupImage) -> Vec<u8> {
 /// The group among the tagged fields of a record, if there is one.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The defect of the field.
 pub(super) fn find(fields: &[UnknownTaggedField<'_>]) -> Result<Option<GroupImage>, &'static str> {
     tagged_field::find(fields, decode)
 }

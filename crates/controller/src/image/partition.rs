@@ -170,7 +170,7 @@ impl PartitionImage {
     /// The partition that a record makes.
     ///
     /// # Errors
-    /// What is wrong with its group.
+    /// The defect of its group.
     pub(super) fn of_record(record: &PartitionRecord<'_>) -> Result<PartitionImage, Inconsistency> {
         let refusal = group_refusal(record.topic_id, record.partition_id);
         let image = PartitionImage {
@@ -230,7 +230,7 @@ impl PartitionImage {
     /// has no such record for an existing partition. `None` if the record is not newer.
     ///
     /// # Errors
-    /// What is wrong with its group.
+    /// The defect of its group.
     pub(super) fn replaced(
         &self,
         record: &PartitionRecord<'_>,
@@ -332,7 +332,7 @@ impl PartitionImage {
     /// Checks that each replica has one incarnation, and one that was given.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The defect.
     fn check_incarnations(&self) -> Result<(), &'static str> {
         let Some(group) = &self.group else { return Ok(()) };
         if group.incarnations.len() != self.replicas.len() {
@@ -349,7 +349,7 @@ impl PartitionImage {
     /// about something else.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The defect.
     fn check_follows(&self, before: &PartitionImage) -> Result<(), &'static str> {
         let Some(before) = &before.group else { return Ok(()) };
         let rises = |group: &GroupImage| {

@@ -65,7 +65,7 @@ fn is_unwanted(node: i32, topic: &TopicImage, dir: &LogDir, found: &FoundPartiti
     let index = usize::try_from(found.partition.partition).ok();
     let partition = index.and_then(|index| topic.partitions.get(index));
     let has_moved = partition.is_some_and(|of| of.group.is_some() && of.incarnation(node).is_none());
-    // What cannot be read stays.
+    // A directory whose id cannot be read stays.
     has_moved
         && read_topic_id(&**dir.storage(), &found.path).is_ok_and(|id| id.is_none_or(|id| id == topic.id.0))
 }

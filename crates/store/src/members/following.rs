@@ -38,7 +38,7 @@ pub(super) fn task(image: &PartitionImage, node: i32, own: Option<ReplicaId>, ca
         (Some(wanted), Some(own)) if own.incarnation() == wanted => Task::Want,
         (Some(wanted), Some(own)) if own.incarnation() < wanted => Task::Replace,
         (Some(_), None) if can_open => Task::Open,
-        // Of a later incarnation than these metadata know of nothing is known here yet.
+        // These metadata do not know a later incarnation yet.
         (None, Some(own)) if own.incarnation() <= group.last_incarnation => {
             Task::Remove { term_max: u64::try_from(group.settled_epoch).unwrap_or(0) }
         }
